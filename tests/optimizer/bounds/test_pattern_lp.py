@@ -98,7 +98,7 @@ def test_the_proof_is_checked_without_what_found_it() -> None:
     classes = [PodClass((1000, 2**30, 3), 40), PodClass((1000, 2**30, 2), 40)]
     problem = assemble(("cpu", "memory", "gpu"), classes, MACHINES[:1])
     _, found = sharp(problem)
-    asked = problem.requests, found.demand, found.kinds
+    asked = problem.requests, found.demand, found.types
     assert check_certificate(found.proof, *asked, worth_by_knapsack) == pytest.approx(found.value, rel=1e-6)
     assert check_certificate(found.proof, *asked) is None
     dear = replace(found.proof, pod_price=tuple(price + SCALE * 10_000 for price in found.proof.pod_price))

@@ -22,7 +22,7 @@ from kinema_optimizer.problem.node_types import NodeTypes
 from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram
 
 _LEAST_EXCESS = 1e-6
-"""Relative excess of a kind's worth over its price from which it enters."""
+"""Relative excess of a type's worth over its price from which it enters."""
 _NEGLIGIBLE = 1e-7
 _SINGLE_CLASSES = 600
 """Up to so many classes each is a group by itself."""
@@ -40,11 +40,11 @@ class AssignmentSolution:
     pod_price: Floats
     """(C,) micro-USD per hour for one more pod of the class."""
     room_price: Floats
-    """(K, R) what the room of one node of the kind is worth per resource, micro-USD per hour for all of it."""
+    """(K, R) what the room of one node of the type is worth per resource, micro-USD per hour for all of it."""
     nodes: Floats
-    """(K,) nodes of each kind, in fractions."""
+    """(K,) nodes of each type, in fractions."""
     used: NDArray[np.int64]
-    """(U,) kinds that hold anything."""
+    """(U,) types that hold anything."""
     shares: Floats
     """(U, C) pods of each class on each of those, in fractions."""
 
@@ -54,18 +54,18 @@ class AssignmentSolution:
         return np.maximum(self.pod_price, 1.0)
 
 
-def solve_assignment_lp(requests: Ints, demand: Ints, kinds: NodeTypes, *, rounds: int) -> AssignmentSolution:
+def solve_assignment_lp(requests: Ints, demand: Ints, types: NodeTypes, *, rounds: int) -> AssignmentSolution:
     """Solve the assignment LP; types may enter in so many rounds.
 
     Args:
         requests: (C, R).
-        demand: (C,) pods to place, all of which some kind holds.
-        kinds: of nodes.
-        rounds: how often kinds may enter; 0 leaves it at those that sums of requests choose.
+        demand: (C,) pods to place, all of which some type holds.
+        types: of nodes.
+        rounds: how often types may enter; 0 leaves it at those that sums of requests choose.
     """
-    model = _AssignmentLp(requests, demand, kinds)
+    model = _AssignmentLp(requests, demand, types)
     try:
-        model.add_types(_types_by_sums(requests, demand, kinds))
+        model.add_types(_types_by_sums(requests, demand, types))
         for left in range(rounds, -1, -1):
             model.solve()
             model.price_types()
@@ -79,89 +79,89 @@ def solve_assignment_lp(requests: Ints, demand: Ints, kinds: NodeTypes, *, round
     return model.solution()
 
 
-def _types_by_sums(requests: Ints, demand: Ints, kinds: NodeTypes) -> Ints:
+def _types_by_sums(requests: Ints, demand: Ints, types: NodeTypes) -> Ints:
     """Return the types of the cheapest cover of summed requests, for each set of classes that fit the same types."""
-    chosen = set(np.flatnonzero(kinds.fixed).tolist())
-    signature = _signatures(kinds)
-    limited = kinds.available < UNLIMITED
+    chosen = set(np.flatnonzero(types.fixed).tolist())
+    signature = _signatures(types)
+    limited = types.available < UNLIMITED
     for g in np.unique(signature[demand > 0]).tolist():
         mine = (signature == g) & (demand > 0)
         total = (requests[mine] * demand[mine, None]).sum(axis=0).astype(np.float64)
-        members = np.flatnonzero((kinds.fits[:, mine][:, 0] > 0) & ~kinds.fixed)
+        members = np.flatnonzero((types.fits[:, mine][:, 0] > 0) & ~types.fixed)
         if not members.size:
             continue
         chosen |= set(members[limited[members]].tolist()) if len(members) < 60 else set()
         asked = np.flatnonzero(total > 0)
         if not asked.size:
-            chosen.add(int(members[np.argmin(kinds.price[members])]))
+            chosen.add(int(members[np.argmin(types.price[members])]))
             continue
-        lp = LinearProgram(np.ones(len(asked)), np.full(len(asked), INFINITY), unit=float(kinds.price.max()))
-        shares = kinds.room[np.ix_(members, asked)] / total[asked]
+        lp = LinearProgram(np.ones(len(asked)), np.full(len(asked), INFINITY), unit=float(types.price.max()))
+        shares = types.room[np.ix_(members, asked)] / total[asked]
         entries = [[(r, share) for r, share in enumerate(row) if share > 0] for row in shares.tolist()]
-        lp.add(kinds.price[members].astype(np.float64), np.full(len(members), INFINITY), compress(entries))
+        lp.add(types.price[members].astype(np.float64), np.full(len(members), INFINITY), compress(entries))
         chosen |= set(members[lp.solve().values > 1e-9].tolist())
     return np.array(sorted(chosen), dtype=np.int64)
 
 
 class _AssignmentLp:
-    """The linear program: rows per group of classes, and per kind and resource as the kind enters.
+    """The linear program: rows per group of classes, and per type and resource as the type enters.
 
-    Classes that fit the same kinds and ask for resources in nearly the same proportion are one group: what that loses
+    Classes that fit the same types and ask for resources in nearly the same proportion are one group: what that loses
     is of second order in the difference, and the certificate is made per class from what the room is worth.
     """
 
-    def __init__(self, requests: Ints, demand: Ints, kinds: NodeTypes) -> None:
-        self._demand, self._kinds = demand, kinds
-        self._room_price = np.zeros(kinds.room.shape)
-        self._worth = np.zeros(len(kinds.price))
-        self._most = np.minimum(kinds.fits, demand[None]).astype(np.float64)
-        self._weights = requests[None] / np.maximum(kinds.room, 1)[:, None]
-        self._group_of = groups_of(requests, demand, kinds)
+    def __init__(self, requests: Ints, demand: Ints, types: NodeTypes) -> None:
+        self._demand, self._types = demand, types
+        self._room_price = np.zeros(types.room.shape)
+        self._worth = np.zeros(len(types.price))
+        self._most = np.minimum(types.fits, demand[None]).astype(np.float64)
+        self._weights = requests[None] / np.maximum(types.room, 1)[:, None]
+        self._group_of = groups_of(requests, demand, types)
         groups = int(self._group_of.max(initial=-1)) + 1
         self._sums = np.zeros((groups, requests.shape[1]))
         np.add.at(self._sums, self._group_of, requests * demand[:, None].astype(np.float64))
-        self._able = np.zeros((len(kinds.price), groups), dtype=bool)
-        self._able[:, self._group_of] = kinds.fits > 0
+        self._able = np.zeros((len(types.price), groups), dtype=bool)
+        self._able[:, self._group_of] = types.fits > 0
         self._able &= (self._sums.sum(axis=1) > 0)[None]
         self._inside = np.zeros(0, dtype=np.int64)
         self._bought: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._shared: NDArray[np.int64] = np.zeros((0, 3), dtype=np.int64)
-        self._artificial_cost = 1e3 * max(1.0, float(kinds.price.sum()))
-        alone = np.where(kinds.fits > 0, kinds.price[:, None] / np.maximum(self._most, 1), np.inf)
+        self._artificial_cost = 1e3 * max(1.0, float(types.price.sum()))
+        alone = np.where(types.fits > 0, types.price[:, None] / np.maximum(self._most, 1), np.inf)
         self._pod_price = alone.min(axis=0, initial=np.inf)
         self._pod_price[~np.isfinite(self._pod_price)] = self._artificial_cost
-        self._nodes = np.zeros(len(kinds.price))
-        self._shares = np.zeros((len(kinds.price), groups))
-        limits = np.array([n for _, n in kinds.pools], dtype=np.float64)
+        self._nodes = np.zeros(len(types.price))
+        self._shares = np.zeros((len(types.price), groups))
+        limits = np.array([n for _, n in types.pools], dtype=np.float64)
         self._lp = LinearProgram(
             np.concatenate([np.ones(groups), np.full(len(limits), -INFINITY)]),
             np.concatenate([np.full(groups, INFINITY), limits]),
-            unit=float(kinds.price.max()),
+            unit=float(types.price.max()),
         )
         spare = np.arange(groups, dtype=np.int32)
         self._lp.add(np.full(groups, self._artificial_cost), np.full(groups, INFINITY), (spare, spare, np.ones(groups)))
 
     def add_types(self, entering: Ints) -> None:
         """Add types: rows for the room of their nodes, columns for the nodes and for each group's share of them."""
-        kinds, (groups, rows) = self._kinds, self._sums.shape
+        types, (groups, rows) = self._types, self._sums.shape
         fresh = np.setdiff1d(entering, self._inside)
-        first = groups + len(kinds.pools) + rows * (len(self._inside) + np.arange(len(fresh)))
+        first = groups + len(types.pools) + rows * (len(self._inside) + np.arange(len(fresh)))
         self._lp.add_rows(np.zeros(rows * len(fresh)), np.full(rows * len(fresh), INFINITY))
         entries = [
-            [*((groups + p, 1.0) for p, (members, _) in enumerate(kinds.pools) if k in members)]
+            [*((groups + p, 1.0) for p, (members, _) in enumerate(types.pools) if k in members)]
             + [(start + r, 1.0) for r in range(rows)]
             for k, start in zip(fresh.tolist(), first.tolist(), strict=True)
         ]
         self._bought = np.concatenate([self._bought, self._lp.columns + np.arange(len(fresh))])
         self._lp.add(
-            np.where(kinds.fixed[fresh], 0, kinds.price[fresh]).astype(float),
-            np.where(kinds.available[fresh] >= UNLIMITED, INFINITY, kinds.available[fresh]).astype(float),
+            np.where(types.fixed[fresh], 0, types.price[fresh]).astype(float),
+            np.where(types.available[fresh] >= UNLIMITED, INFINITY, types.available[fresh]).astype(float),
             compress(entries),
         )
         k, g = np.nonzero(self._able[fresh])
         shared = np.column_stack([fresh[k], g, self._lp.columns + np.arange(len(g))])
         self._shared = np.concatenate([self._shared, shared])
-        taken = self._sums[g] / np.maximum(kinds.room, 1)[fresh[k]]
+        taken = self._sums[g] / np.maximum(types.room, 1)[fresh[k]]
         self._lp.add(
             np.zeros(len(g)),
             np.full(len(g), INFINITY),
@@ -171,16 +171,16 @@ class _AssignmentLp:
 
     def solve(self) -> None:
         """Solve over the types inside; groups that none of them holds have an artificial column."""
-        kinds, inside = self._kinds, self._inside
+        types, inside = self._types, self._inside
         groups, rows = self._sums.shape
         found = self._lp.solve()
-        worth = np.maximum(found.duals[groups + len(kinds.pools) :], 0.0).reshape(len(inside), rows)
+        worth = np.maximum(found.duals[groups + len(types.pools) :], 0.0).reshape(len(inside), rows)
         priced = np.einsum("kcr,kr->kc", self._weights[inside], worth)
-        self._pod_price = np.where(kinds.fits[inside] > 0, priced, np.inf).min(axis=0, initial=np.inf)
+        self._pod_price = np.where(types.fits[inside] > 0, priced, np.inf).min(axis=0, initial=np.inf)
         self._pod_price[~np.isfinite(self._pod_price)] = self._artificial_cost
-        self._nodes = np.zeros(len(kinds.price))
+        self._nodes = np.zeros(len(types.price))
         self._nodes[inside] = found.values[self._bought]
-        self._shares = np.zeros((len(kinds.price), groups))
+        self._shares = np.zeros((len(types.price), groups))
         self._shares[self._shared[:, 0], self._shared[:, 1]] = found.values[self._shared[:, 2]]
 
     def price_types(self) -> None:
@@ -188,7 +188,7 @@ class _AssignmentLp:
 
         Prices of before are kept where they show that the room is worth no more than it costs.
         """
-        for k, price in enumerate(self._kinds.price.tolist()):
+        for k, price in enumerate(self._types.price.tolist()):
             mine = np.flatnonzero((self._most[k] > 0) & (self._pod_price > 0))
             values, weights, most = self._pod_price[mine], self._weights[k, mine], self._most[k, mine]
             self._worth[k] = knapsack_dual_bound(values, weights, self._room_price[k], most)
@@ -198,23 +198,23 @@ class _AssignmentLp:
 
     def improving_types(self) -> Ints:
         """Return the quarter of the types outside that are worth most for their price, eight at least."""
-        excess = self._worth / np.maximum(self._kinds.price, 1) - 1.0
+        excess = self._worth / np.maximum(self._types.price, 1) - 1.0
         excess[self._inside] = 0.0
-        better = np.flatnonzero((excess > _LEAST_EXCESS) & (self._kinds.available > 0))
+        better = np.flatnonzero((excess > _LEAST_EXCESS) & (self._types.available > 0))
         order = better[np.argsort(-excess[better], kind="stable")]
         return order[: max(8, len(order) // 4)]
 
     def scale_duals(self) -> None:
         """Scale the prices of pods down until no unlimited type is worth more than it costs: then they are feasible."""
-        kinds = self._kinds
-        free = (kinds.available >= UNLIMITED) & ~kinds.fixed
-        for k in np.flatnonzero(free & (self._worth > kinds.price)).tolist():
+        types = self._types
+        free = (types.available >= UNLIMITED) & ~types.fixed
+        for k in np.flatnonzero(free & (self._worth > types.price)).tolist():
             mine = np.flatnonzero((self._most[k] > 0) & (self._pod_price > 0))
             weights, most = self._weights[k, mine], self._most[k, mine]
             prices = knapsack_duals(self._pod_price[mine], weights, np.ones(weights.shape[1]), most)
             worth = knapsack_dual_bound(self._pod_price[mine], weights, prices, most)
-            if worth > kinds.price[k]:
-                prices = prices * (float(kinds.price[k]) / worth)
+            if worth > types.price[k]:
+                prices = prices * (float(types.price[k]) / worth)
                 self._pod_price[mine] = np.minimum(self._pod_price[mine], weights @ prices)
             self._room_price[k] = prices
 
@@ -231,21 +231,21 @@ class _AssignmentLp:
         )
 
 
-def groups_of(requests: Ints, demand: Ints, kinds: NodeTypes) -> NDArray[np.int64]:
+def groups_of(requests: Ints, demand: Ints, types: NodeTypes) -> NDArray[np.int64]:
     """Return the group of each class (C,): the types that hold it, and the direction of its requests in steps."""
     if len(requests) <= _SINGLE_CLASSES:
         return np.arange(len(requests))
-    signature = _signatures(kinds)
-    share = requests / np.maximum(np.median(kinds.room, axis=0), 1.0)
+    signature = _signatures(types)
+    share = requests / np.maximum(np.median(types.room, axis=0), 1.0)
     parts = share / np.maximum(share.sum(axis=1, keepdims=True), 1e-300)
     steps = np.floor(parts[:, :-1] * _DIRECTION_STEPS).astype(np.int64)
     _, group = np.unique(np.column_stack([signature, steps]), axis=0, return_inverse=True)
     return np.asarray(group, dtype=np.int64)
 
 
-def _signatures(kinds: NodeTypes) -> NDArray[np.int64]:
+def _signatures(types: NodeTypes) -> NDArray[np.int64]:
     """Return numbers (C,) that are equal for classes that fit the same types."""
-    _, signature = np.unique(np.packbits(kinds.fits > 0, axis=0), axis=1, return_inverse=True)
+    _, signature = np.unique(np.packbits(types.fits > 0, axis=0), axis=1, return_inverse=True)
     return np.asarray(signature, dtype=np.int64).ravel()
 
 

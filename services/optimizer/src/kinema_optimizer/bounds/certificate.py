@@ -3,12 +3,12 @@
 `lower_bound` solves the relaxation and returns the checked bound; `prove_bound` makes a bound of given prices.
 
 The proof is weak duality of the assignment LP (`bounds.assignment_lp`). A certificate is a price per pod of each class
-and, for each kind of node, a price per unit of each resource. A node of kind k then carries at most
+and, for each type of node, a price per unit of each resource. A node of type k then carries at most
 
     worth(k) = sum over resources of price x room + sum over classes of fits x max(0, pod price - priced request)
 
 of pods, whatever is put on it. Where worth(k) is no more than what the node costs, all pods together cost no less than
-the sum of their prices. Kinds that are limited may be worth more: each of them then lowers the bound by its excess.
+the sum of their prices. Types that are limited may be worth more: each of them then lowers the bound by its excess.
 Nothing here trusts how the prices were found: any certificate gives a true bound, good prices give a good one.
 """
 
@@ -39,21 +39,21 @@ class Certificate:
     pod_price: tuple[int, ...]
     """Per class, for one pod."""
     unit_price: tuple[tuple[int, ...], ...]
-    """Per kind and resource, for one unit (millicore, byte, piece)."""
+    """Per type and resource, for one unit (millicore, byte, piece)."""
 
 
 def make_certificate(
-    pod_price: NDArray[np.float64], room_price: NDArray[np.float64], kinds: NodeTypes, *, shrink: float
+    pod_price: NDArray[np.float64], room_price: NDArray[np.float64], types: NodeTypes, *, shrink: float
 ) -> Certificate:
     """Return prices as a certificate: of pods rounded down, of room rounded up, all scaled by `shrink` (0 to 1).
 
     Args:
         pod_price: (C,) micro-USD per hour.
-        room_price: (K, R) for all of a kind's room.
-        kinds: of nodes.
-        shrink: what all prices are multiplied by, so that no unlimited kind is worth more than it costs.
+        room_price: (K, R) for all of a type's room.
+        types: of nodes.
+        shrink: what all prices are multiplied by, so that no unlimited type is worth more than it costs.
     """
-    units = room_price / np.maximum(kinds.room, 1)
+    units = room_price / np.maximum(types.room, 1)
     return Certificate(
         pod_price=tuple(int(price * shrink * SCALE) for price in np.maximum(pod_price, 0.0).tolist()),
         unit_price=tuple(
@@ -66,19 +66,19 @@ Objects: TypeAlias = NDArray[np.object_]
 """Integers of any size."""
 
 
-def worth_by_room(proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: NodeTypes, most: Ints) -> int:
+def worth_by_room(proof: Certificate, k: int, pods: Objects, requests: Objects, types: NodeTypes, most: Ints) -> int:
     """Return `SCALE` times what the pods on one node of type k can be worth at most: by the prices of its room.
 
     Args:
         proof: prices of pods and room.
-        k: the kind.
+        k: the type.
         pods: (C,) their prices once more.
         requests: (C, R).
-        kinds: of nodes.
+        types: of nodes.
         most: (C,) most pods of each class on one.
     """
     units = proof.unit_price[k]
-    worth = sum(unit * int(room) for unit, room in zip(units, kinds.room[k], strict=True))
+    worth = sum(unit * int(room) for unit, room in zip(units, types.room[k], strict=True))
     able = np.flatnonzero(most > 0)
     rest = pods[able] - sum(unit * requests[able, r] for r, unit in enumerate(units))
     above = rest > 0
@@ -86,11 +86,11 @@ def worth_by_room(proof: Certificate, k: int, pods: Objects, requests: Objects, 
 
 
 Worth: TypeAlias = Callable[[Certificate, int, Objects, Objects, NodeTypes, Ints], int]
-"""`SCALE` times what the pods on one node of a kind can be worth at most; see `worth_by_room`."""
+"""`SCALE` times what the pods on one node of a type can be worth at most; see `worth_by_room`."""
 
 
 def check_certificate(
-    proof: Certificate, requests: Ints, demand: Ints, kinds: NodeTypes, worth: Worth = worth_by_room
+    proof: Certificate, requests: Ints, demand: Ints, types: NodeTypes, worth: Worth = worth_by_room
 ) -> int | None:
     """Return the cost (micro-USD per hour) that no plan for `demand` (C,) is below; None when the certificate is none.
 
@@ -98,34 +98,34 @@ def check_certificate(
         proof: prices of pods and room.
         requests: (C, R).
         demand: (C,) pods that have to be placed.
-        kinds: of nodes that may hold them.
-        worth: what a node of a kind can hold at most.
+        types: of nodes that may hold them.
+        worth: what a node of a type can hold at most.
     """
     pods = np.array(proof.pod_price, dtype=object)
     total = int((pods * demand.astype(object)).sum())
     asked = requests.astype(object)
-    most = np.minimum(kinds.fits, demand[None])
-    excess = [worth(proof, k, pods, asked, kinds, most[k]) - SCALE * int(price) for k, price in enumerate(kinds.price)]
-    pooled = {k for members, _ in kinds.pools for k in members}
+    most = np.minimum(types.fits, demand[None])
+    excess = [worth(proof, k, pods, asked, types, most[k]) - SCALE * int(price) for k, price in enumerate(types.price)]
+    pooled = {k for members, _ in types.pools for k in members}
     for k, over in enumerate(excess):
-        if kinds.fixed[k]:
-            total -= over + SCALE * int(kinds.price[k])
+        if types.fixed[k]:
+            total -= over + SCALE * int(types.price[k])
         elif over > 0 and k not in pooled:
-            if kinds.available[k] >= UNLIMITED:
+            if types.available[k] >= UNLIMITED:
                 return None
-            total -= int(kinds.available[k]) * over
-    for members, limit in kinds.pools:
-        # Nobody has more of a pool than its limit, nor of one of its kinds than there are.
-        alone = sum(int(kinds.available[k]) * max(0, excess[k]) for k in members)
+            total -= int(types.available[k]) * over
+    for members, limit in types.pools:
+        # Nobody has more of a pool than its limit, nor of one of its types than there are.
+        alone = sum(int(types.available[k]) * max(0, excess[k]) for k in members)
         together = limit * max((0, *(excess[k] for k in members)))
         total -= min(alone, together)
-    return kinds.fixed_price + max(0, -(-total // SCALE))
+    return types.fixed_price + max(0, -(-total // SCALE))
 
 
 _MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-4)
 """By how much prices are lowered so that rounding leaves them a certificate; the first that does is taken."""
 _ENTERING_ROUNDS = 12
-"""Rounds in which kinds of node may enter the relaxation."""
+"""Rounds in which types of node may enter the relaxation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,28 +134,28 @@ class Bound:
 
     value: int
     proof: Certificate
-    kinds: NodeTypes
+    types: NodeTypes
     demand: Ints
 
 
-def required_pods(problem: Instance, kinds: NodeTypes, unplaced: Ints | None) -> Ints:
+def required_pods(problem: Instance, types: NodeTypes, unplaced: Ints | None) -> Ints:
     """Return the pods (C,) that every plan places which leaves as many without a place as `unplaced` (C,).
 
     Where pending pods are left out for want of machines, another choice among them may be as good: none counts then.
     """
     if unplaced is not None and unplaced.any():
         return np.asarray(problem.total - problem.pending, dtype=np.int64)
-    return np.where((kinds.fits > 0).any(axis=0), problem.total, 0)
+    return np.where((types.fits > 0).any(axis=0), problem.total, 0)
 
 
 def lower_bound(problem: Instance, unplaced: Ints | None = None) -> Bound:
     """Return the certified bound for plans that leave at most `unplaced` (C,) pods without a place, by default none."""
-    kinds = node_types(problem)
-    demand = required_pods(problem, kinds, unplaced)
-    free = Bound(kinds.fixed_price, Certificate((), ()), kinds, demand)
-    if not demand.any() or not len(kinds.price):
+    types = node_types(problem)
+    demand = required_pods(problem, types, unplaced)
+    free = Bound(types.fixed_price, Certificate((), ()), types, demand)
+    if not demand.any() or not len(types.price):
         return free
-    found = solve_assignment_lp(problem.requests, demand, kinds, rounds=_ENTERING_ROUNDS)
+    found = solve_assignment_lp(problem.requests, demand, types, rounds=_ENTERING_ROUNDS)
     return prove_bound(problem, found.pod_price, found.room_price, free)
 
 
@@ -168,12 +168,12 @@ def prove_bound(
         problem: what is bounded.
         pod_price: (C,) micro-USD per hour.
         room_price: (K, R) of all room of a node, micro-USD per hour.
-        known: a bound, with the kinds and the demand that it holds for.
+        known: a bound, with the types and the demand that it holds for.
         worth: what a node can hold at most.
     """
     for margin in _MARGINS:
-        proof = make_certificate(pod_price, room_price, known.kinds, shrink=1.0 - margin)
-        value = check_certificate(proof, problem.requests, known.demand, known.kinds, worth)
+        proof = make_certificate(pod_price, room_price, known.types, shrink=1.0 - margin)
+        value = check_certificate(proof, problem.requests, known.demand, known.types, worth)
         if value is not None:
             unit = problem.price_unit
             return max(known, replace(known, value=-(-value // unit) * unit, proof=proof), key=lambda one: one.value)

@@ -1,9 +1,9 @@
 """A sharper bound: whole fillings of nodes in place of shares of their room.
 
-The assignment LP lets a node hold two thirds of a pod. Here a kind of node is bought with a pattern, pods that
+The assignment LP lets a node hold two thirds of a pod. Here a type of node is bought with a pattern, pods that
 fit on it together. Patterns come from `columns.knapsack_exact`: at the prices of the master program, one that
-is worth more than its node is a new column, and where there surely is none the prices are a certificate for that kind.
-Kinds with too many fillings to search them all keep their shares of room: what is mixed in this way still bounds every
+is worth more than its node is a new column, and where there surely is none the prices are a certificate for that type.
+Types with too many fillings to search them all keep their shares of room: what is mixed in this way still bounds every
 plan (Gilmore and Gomory 1961; Farley 1990 for prices that are not quite there yet).
 """
 
@@ -29,14 +29,14 @@ from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram
 from kinema_optimizer.solvers.stopping import Ends, StopReason
 
 Pattern: TypeAlias = tuple[int, Ints]
-"""A kind, and how many pods of each class that has to be placed are on one node of it."""
+"""A type, and how many pods of each class that has to be placed are on one node of it."""
 
 PHASE: Final = "proof"
 _ROUNDS: Final = 400
 _LEAST_EXCESS: Final = 1e-6
 """Relative excess of a pattern's worth over its node's price from which it enters."""
 _SEARCHED_TYPES: Final = 64
-"""Up to so many kinds also those of which there are only some are searched: existing nodes may be of a thousand."""
+"""Up to so many types also those of which there are only some are searched: existing nodes may be of a thousand."""
 _PATIENCE: Final = 2
 """Incomplete pattern searches after which a type is held to shares of its room."""
 
@@ -51,7 +51,7 @@ def pattern_bound(problem: Instance, known: Bound, patterns: Sequence[NodeLoad],
         ends: asked after each round.
     """
     turn, reason = 0, None
-    if not known.proof.pod_price or not _unlimited(known.kinds):
+    if not known.proof.pod_price or not _unlimited(known.types):
         return known, Stop(reason="optimal", phase=PHASE, iteration=turn)
     try:
         found, turn, reason = _generate_patterns(problem, known, patterns, ends)
@@ -70,9 +70,9 @@ def _generate_patterns(
     problem: Instance, known: Bound, patterns: Sequence[NodeLoad], ends: Ends
 ) -> tuple[list[Pattern], int, StopReason | None]:
     """Return patterns for all pods by column generation, the rounds that it took, and why it was ended."""
-    kinds, mine = known.kinds, np.flatnonzero(known.demand)
-    free = _unlimited(kinds)
-    places = bins_of_types(kinds, free, known.demand, mine, {})
+    types, mine = known.types, np.flatnonzero(known.demand)
+    free = _unlimited(types)
+    places = bins_of_types(types, free, known.demand, mine, {})
     subproblem = Subproblem(
         problem.requests[mine], known.demand[mine], np.zeros(len(mine)), places, (), _price_by_room(known)[mine]
     )
@@ -92,32 +92,32 @@ def _generate_patterns(
 
 def _prove(problem: Instance, known: Bound, prices: Floats) -> Bound:
     """Return the bound that prices (C,) of pods prove, all of them lowered until no type holds more than it costs."""
-    kinds = known.kinds
-    most = np.minimum(kinds.fits, known.demand[None])
-    for k in _unlimited(kinds):
+    types = known.types
+    most = np.minimum(types.fits, known.demand[None])
+    for k in _unlimited(types):
         if float(prices @ known.demand) <= known.value:
             return known
-        floor, whole = int(kinds.price[k]) * UNIT, (prices * UNIT).astype(np.int64)
-        prices = prices * (floor / exact_knapsack(whole, problem.requests, kinds.room[k], most[k], floor=floor).most)
-    full = np.ones(kinds.room.shape[1])
-    weights = (problem.requests / np.maximum(room, 1) for room in kinds.room)
+        floor, whole = int(types.price[k]) * UNIT, (prices * UNIT).astype(np.int64)
+        prices = prices * (floor / exact_knapsack(whole, problem.requests, types.room[k], most[k], floor=floor).most)
+    full = np.ones(types.room.shape[1])
+    weights = (problem.requests / np.maximum(room, 1) for room in types.room)
     rooms = [knapsack_duals(prices, one, full, most[k].astype(np.float64)) for k, one in enumerate(weights)]
     return prove_bound(problem, prices, np.array(rooms), known, worth_by_knapsack)
 
 
 def worth_by_knapsack(
-    proof: Certificate, k: int, pods: Objects, requests: Objects, kinds: NodeTypes, most: Ints
+    proof: Certificate, k: int, pods: Objects, requests: Objects, types: NodeTypes, most: Ints
 ) -> int:
-    """Return an upper bound as `certificate.worth_by_room` does, looser where there are too many fillings or kinds.
+    """Return an upper bound as `certificate.worth_by_room` does, looser where there are too many fillings or types.
 
     Nodes that stay in any case may hold less than they cost: the bound by room shows that, a search above the price
     does not.
     """
-    if kinds.fixed[k] or (kinds.available[k] < UNLIMITED and len(kinds.price) > _SEARCHED_TYPES):
-        return worth_by_room(proof, k, pods, requests, kinds, most)
+    if types.fixed[k] or (types.available[k] < UNLIMITED and len(types.price) > _SEARCHED_TYPES):
+        return worth_by_room(proof, k, pods, requests, types, most)
     coarse = SCALE // UNIT
     prices, asked = np.asarray(-(-pods // coarse), dtype=np.int64), requests.astype(np.int64)
-    return coarse * exact_knapsack(prices, asked, kinds.room[k], most, floor=int(kinds.price[k]) * UNIT).most
+    return coarse * exact_knapsack(prices, asked, types.room[k], most, floor=int(types.price[k]) * UNIT).most
 
 
 def _price_by_room(known: Bound) -> Floats:
@@ -125,27 +125,27 @@ def _price_by_room(known: Bound) -> Floats:
     return np.array([price / SCALE for price in known.proof.pod_price])
 
 
-def _unlimited(kinds: NodeTypes) -> list[int]:
+def _unlimited(types: NodeTypes) -> list[int]:
     """Return the types without limit: the dearer of the others would bound nothing."""
-    pooled = {k for members, _ in kinds.pools for k in members}
-    free = np.flatnonzero((kinds.available >= UNLIMITED) & ~kinds.fixed).tolist()
+    pooled = {k for members, _ in types.pools for k in members}
+    free = np.flatnonzero((types.available >= UNLIMITED) & ~types.fixed).tolist()
     return [k for k in free if k not in pooled]
 
 
 class _PatternLp:
-    """The master program: a row per class that has to be placed; patterns, and shares of the room of some kinds."""
+    """The master program: a row per class that has to be placed; patterns, and shares of the room of some types."""
 
     def __init__(self, problem: Instance, known: Bound, patterns: Sequence[Pattern]) -> None:
-        kinds = known.kinds
-        self._searched = _unlimited(kinds)
+        types = known.types
+        self._searched = _unlimited(types)
         self._unsure = dict.fromkeys(self._searched, 0)
         self._mine = np.flatnonzero(known.demand)
-        self._requests, self._room, self._price = problem.requests[self._mine], kinds.room, kinds.price
-        self._fits = np.minimum(kinds.fits, known.demand[None])[:, self._mine]
+        self._requests, self._room, self._price = problem.requests[self._mine], types.room, types.price
+        self._fits = np.minimum(types.fits, known.demand[None])[:, self._mine]
         self._classes = len(problem.pending)
         self._rows = rows = len(self._mine)
         self._used = rows
-        dearest = float(kinds.price.max(initial=1))
+        dearest = float(types.price.max(initial=1))
         self._lp = LinearProgram(known.demand[self._mine].astype(np.float64), np.full(rows, INFINITY), unit=dearest)
         # Pods that only limited nodes hold are worth what they are by shares: those nodes are not in here.
         able = (self._fits[self._searched] > 0).any(axis=0)
@@ -181,7 +181,7 @@ class _PatternLp:
         return bool(found or wide)
 
     def _share(self, k: int) -> None:
-        """Let a kind be bought in shares of its room: rows for each resource, and for the most of each class."""
+        """Let a type be bought in shares of its room: rows for each resource, and for the most of each class."""
         self._searched.remove(k)
         able, width = np.flatnonzero(self._fits[k] > 0).tolist(), len(self._room[k])
         weights = self._requests / np.maximum(self._room[k], 1)

@@ -80,18 +80,18 @@ class Subproblem:
 
 
 def bins_of_types(
-    kinds: NodeTypes, which: Iterable[int], pods: Ints, mine: Ints, enemies: Mapping[int, tuple[int, ...]]
+    types: NodeTypes, which: Iterable[int], pods: Ints, mine: Ints, enemies: Mapping[int, tuple[int, ...]]
 ) -> tuple[Bin, ...]:
-    """Return an empty bin for each of these kinds, for pods (C,) of classes `mine`, the classes of the subproblem."""
+    """Return an empty bin for each of these types, for pods (C,) of classes `mine`, the classes of the subproblem."""
     none = np.zeros(len(mine), dtype=np.int64)
     return tuple(
         Bin(
-            price=float(kinds.price[k]),
-            room=kinds.room[k],
-            most=np.minimum(kinds.fits[k, mine], pods[mine]),
+            price=float(types.price[k]),
+            room=types.room[k],
+            most=np.minimum(types.fits[k, mine], pods[mine]),
             base=none,
             own=none,
-            limit=int(kinds.available[k]),
+            limit=int(types.available[k]),
             enemies=enemies,
         )
         for k in which

@@ -29,8 +29,6 @@ from kinema_optimizer.solvers.stopping import StopRule
 
 MAX_COLUMNS = 4_000
 """Above this many columns branch and bound gets nowhere in minutes: then first fit and the relaxation must do."""
-WHOLE = 0.999
-"""Absolute gap at which an objective of whole units is proven."""
 
 Measure: TypeAlias = Callable[[DenseInstance, Solution], tuple[int, ...]]
 """What a phase makes small, most important first."""
@@ -166,7 +164,7 @@ class _Run:
         if columns_of(free, self.least) > MAX_COLUMNS or self.lower_bound >= self.least:
             return
         layout = exact_layout(free, budget=self.least, lost=unplaced(self.best))
-        outcome = solve(layout.model, layout.price(free.price_unit), phase="bound", stop=self._stop, gap=WHOLE)
+        outcome = solve(layout.model, layout.price(free.price_unit), phase="bound", stop=self._stop)
         self.stops.append(outcome.stop)
         self._raise_bound(outcome.bound, free)
         self.lower_bound = min(self.lower_bound, self.least)
@@ -207,7 +205,7 @@ class _Run:
         self.searched = True
         affordable = budget is None or cost(self._problem, self.best) <= budget
         start = layout.start_of(self.best) if affordable else None
-        outcome = solve(layout.model, objective, phase=phase, stop=self._stop, gap=WHOLE, start=start)
+        outcome = solve(layout.model, objective, phase=phase, stop=self._stop, start=start)
         self.stops.append(outcome.stop)
         if outcome.values is not None:
             found = layout.solution_of(outcome.values)

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from kinema_core.events import Stop
 from kinema_optimizer.exact import mip
@@ -41,9 +41,6 @@ from kinema_optimizer.problem.solution import NamedSolution, Progress, Report, r
 from kinema_optimizer.request.objective import SLACK
 from kinema_optimizer.solvers.mip import Outcome, solve
 from kinema_optimizer.solvers.stopping import StopRule
-
-WHOLE: Final = 0.999
-"""Absolute gap at which an objective of whole units is proven."""
 
 Measure: TypeAlias = Callable[[ExactInstance, ExactSolution], tuple[int, ...]]
 """What a phase makes small, most important first."""
@@ -295,7 +292,7 @@ class _Run:
 
     def _minimize(self, layout: ExactLayout, objective: Sum, phase: str, measure: Measure) -> Outcome:
         terms = {index: value for index, value in objective.terms.items() if value}
-        outcome = solve(layout.model, terms, phase=phase, stop=self.stop, gap=WHOLE)
+        outcome = solve(layout.model, terms, phase=phase, stop=self.stop)
         self.stops.append(outcome.stop)
         if outcome.values is not None:
             found = layout.solution_of(outcome.values)

@@ -15,7 +15,7 @@ import numpy as np
 
 from kinema_core.events import Stop
 from kinema_optimizer.problem.dense import DenseInstance
-from kinema_optimizer.solvers.mip import Model, solve
+from kinema_optimizer.solvers.mip import WHOLE, Model, solve
 from kinema_optimizer.solvers.stopping import StopRule
 
 
@@ -86,7 +86,7 @@ def solve_literal(
     if at_most is not None:
         paid = [(place.used, place.price / unit) for place in places if place.used is not None]
         model.row(paid, upper=(at_most - fixed) // unit)
-    outcome = solve(model, objective, phase="literal", stop=stop, gap=1e-6 if size_term else 0.999)
+    outcome = solve(model, objective, phase="literal", stop=stop, gap=1e-6 if size_term else WHOLE)
     if outcome.values is None:
         return LiteralResult(None, proven=outcome.stop.reason == "infeasible", stop=outcome.stop)
     price = fixed + sum(place.price for place in places if place.used is not None and outcome.values[place.used] > 0.5)

@@ -23,6 +23,8 @@ from kinema_optimizer.solvers.stopping import StopReason, StopRule
 SEED: Final = 0
 TOLERANCE: Final = 1e-9
 """Feasibility tolerance of rows scaled to 1: 1e-9 of a node is less than any pod."""
+WHOLE: Final = 0.999
+"""Absolute gap at which an objective of whole units is proven."""
 BOUND_TOLERANCE: Final = 1e-6
 """What a dual bound is lowered by, relative, before it is believed."""
 
@@ -104,7 +106,7 @@ def solve(
     *,
     phase: str,
     stop: StopRule,
-    gap: float,
+    gap: float = WHOLE,
     start: NDArray[np.float64] | None = None,
 ) -> Outcome:
     """Minimize until proven within `gap` (absolute) or until `stop` ends it, from `start` if given.
