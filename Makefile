@@ -13,7 +13,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 MEMBERS := $(wildcard core/pyproject.toml kubernetes/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
 
-.PHONY: help demo docs-images test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale
+.PHONY: help demo docs-images test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale images
 help: ## list the verbs
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -55,7 +55,7 @@ check: .venv/.ready ## Ruff, mypy --strict, import contracts
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy core/src kubernetes/src sim/src cli/src services/*/src
-	.venv/bin/mypy tests benchmarks tools
+	.venv/bin/mypy tests benchmarks tools deploy
 	.venv/bin/lint-imports
 
 bench: .venv/.ready ## measure; results as JSON in out/bench/
@@ -76,6 +76,12 @@ cluster: controlplane ## leave a real control plane running, with fake nodes; wr
 
 cluster-stop: .venv/.ready ## end what `make cluster` left running
 	.venv/bin/python -m tests.controlplane down
+
+BASE ?= python:3.11-slim-bookworm
+images: ## build every container image; BASE=… names another Debian with Python
+	for service in observer predictor optimizer decider rescheduler admin cli nats; do \
+	  docker build --quiet --build-arg BASE=$(BASE) --build-arg SERVICE=$$service --build-arg REVISION=$$(git rev-parse HEAD) \
+	    --tag kinema-$$service:0.1.0 . || exit 1; done
 
 clean: ## remove what the verbs made
 	rm -rf .venv .tools .cache out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import os
 import sys
 import time
@@ -15,11 +16,17 @@ def run() -> None:
     try:
         from kinema_cli.main import app
 
-        name = Path(sys.argv[0]).name
-        app(prog_name=name.replace("-", " ", 1) if name.startswith("kubectl-") else name, obj=began)
+        plugin = Path(sys.argv[0]).name.startswith("kubectl-")
+        app(prog_name="kubectl kinema" if plugin else "kinema", obj=began)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
+    except ModuleNotFoundError as error:
+        if importlib.util.find_spec("kinema_sim") is not None:
+            raise
+        sys.stderr.write(f"error: this command needs {error.name}, which the image kinema-admin does not hold\n")
+        sys.stderr.write("hint: use the image kinema-cli\n")
+        sys.exit(1)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

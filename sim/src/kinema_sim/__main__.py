@@ -13,10 +13,11 @@ from kinema_sim.scenarios.registry import SCENARIOS
 
 
 def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m kinema_sim", description="Serve a simulated cluster on loopback.")
+    parser = argparse.ArgumentParser(prog="python -m kinema_sim", description="Serve a simulated cluster.")
     parser.add_argument("--scenario", choices=sorted(SCENARIOS), default="after-peak", help="where to start")
     parser.add_argument("--seed", type=int, default=0, help="decides names, uids and delays")
     parser.add_argument("--speed", type=float, default=10.0, help="virtual seconds per wall second")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=0, help="TCP port, 0 for any free one")
     parser.add_argument("--kubeconfig", type=Path, help="where to write a kubeconfig")
     parser.add_argument("--token", default="", help="bearer token that callers must show")
@@ -32,7 +33,7 @@ async def _serve(options: argparse.Namespace) -> None:
         starter.call_when_gone(stop.set)
     cluster = SCENARIOS[options.scenario](options.seed)
     server = Server(cluster, speed=options.speed, token=options.token)
-    address = await server.start(options.port)
+    address = await server.start(options.port, options.host)
     if options.kubeconfig is not None:
         write_kubeconfig(options.kubeconfig, url=address.url, token=options.token or "none")
     sys.stdout.write(json.dumps({"url": address.url, "port": address.port}) + "\n")

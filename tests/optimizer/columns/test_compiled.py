@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import kinema_optimizer
+from kinema_optimizer.columns import compiled
 from kinema_optimizer.columns.compiled import FILES
 
 PACKAGE = Path(kinema_optimizer.__file__).parent
@@ -19,6 +20,34 @@ def test_every_file_with_kernels_is_in_the_key() -> None:
     """A kernel in a file that the key does not know would be cached as long as that file alone is the same."""
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if "\n@kernel" in path.read_text()}
     assert found == set(FILES)
+
+
+@pytest.mark.parametrize(("named", "same"), [("", False), ("generic", True)])
+def test_kernels_for_a_named_processor_count_on_every_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, same: bool
+) -> None:
+    """What was compiled for the processor that `NUMBA_CPU_NAME` names is found on another machine, else it is not."""
+    monkeypatch.setenv("NUMBA_CPU_NAME", named)
+    marks = []
+    for flags in ("sse2", "sse2 avx512f"):
+        cpuinfo = tmp_path / flags
+        cpuinfo.write_text(f"flags\t: {flags}\n", encoding="utf-8")
+        monkeypatch.setattr(compiled, "_CPUINFO", cpuinfo)
+        marks.append(compiled._mark.__wrapped__())
+    assert (marks[0] == marks[1]) == same
+
+
+def test_a_read_only_package_with_compiled_kernels_is_used_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels that came with the package, as in an image, need no directory that can be written to."""
+    monkeypatch.setattr(compiled, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(compiled, "_is_writable", lambda _directory: False)
+    package = tmp_path / "columns" / "__pycache__" / "kernels"
+    package.mkdir(parents=True)
+    assert compiled.cache_directory.__wrapped__() is None
+    (package / compiled._mark()).touch()
+    assert compiled.cache_directory.__wrapped__() == package
 
 
 @pytest.mark.slow

@@ -114,6 +114,7 @@ def test_compiled_code_is_kept_where_that_is_possible(tmp_path: Path, monkeypatc
     file.touch()
     ways = [file / "package", tmp_path / "home", tmp_path / "temporary"]
     find = compiled.cache_directory.__wrapped__
+    monkeypatch.setattr(compiled, "_PACKAGE", tmp_path)  # it came without compiled kernels
     monkeypatch.setattr(compiled, "_directories", lambda _: iter(ways))
     assert find() == ways[1]
     monkeypatch.setattr(compiled, "_directories", lambda _: iter(ways[:1]))

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
@@ -21,7 +20,7 @@ from kinema_cli.local.demo_summary import DemoResult, figures, print_summary, su
 from kinema_cli.local.directory import check_own, clear_own, exclusive_lock
 from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import LocalPipeline, PipelineOptions
-from kinema_cli.local.processes import Child, ChildError, first_line, stop_event
+from kinema_cli.local.processes import Child, ChildError, Supervisor, first_line, stop_event
 from kinema_cli.local.simulator import Simulator, SimulatorError, View
 from kinema_cli.output import Format, console, counted, print_error, print_note, print_value
 from kinema_cli.replay.recording import read, record_to
@@ -43,7 +42,9 @@ from kinema_core.events import (
     StepSucceeded,
 )
 from kinema_core.runtime import starter
-from kinema_core.runtime.bus import BusError, Stored
+from kinema_core.runtime.bus import Bus, BusError, Stored
+from kinema_core.runtime.nats_bus import connect
+from kinema_core.runtime.settings import RuntimeSettings
 
 T = TypeVar("T")
 CLUSTER: Final = "demo"
@@ -150,11 +151,20 @@ class DemoOptions:
     timeout: float = 170.0
     scenario: str = "after-peak"
     output: Format = Format.TABLE
+    simulator: str = ""
+    """Address of a simulated cluster that services act on already; empty: start it and them."""
+    nats: RuntimeSettings | None = None
+    """Their broker."""
 
     @property
     def recording(self) -> Path:
         """File of the recording."""
         return self.out / "recording.jsonl.zst"
+
+    @property
+    def history(self) -> Path:
+        """File of what happened in the simulated cluster."""
+        return self.out / "history.json"
 
 
 class SimulatorAddress(msgspec.Struct, frozen=True):
@@ -183,7 +193,7 @@ def run_demo(options: DemoOptions) -> int:
         check_own(options.out)
         with exclusive_lock(options.out):
             clear_own(options.out)
-            result = asyncio.run(_demo(options))
+            result = asyncio.run(_attached(options, options.nats) if options.nats is not None else _demo(options))
     except InterruptedDemoError:
         print_note("interrupted; all started processes have ended")
         return 130
@@ -213,18 +223,40 @@ async def _demo(options: DemoOptions) -> DemoResult:
         pipeline = await _unless(stopping, start_pipeline(options, simulator))
         print_note("five services and the broker are running; planning starts when usage is known …")
         try:
-            await _follow(options, pipeline, simulator, began=began, screen=console(stderr=True), stopping=stopping)
+            await _follow(options, pipeline.bus, simulator, pipeline.supervisor, began=began, stopping=stopping)
         finally:
             # Keep the record of a failed demo too.
-            history = await simulator.history()
-            (options.out / "history.json").write_bytes(history)
-            await record_to(pipeline.bus, cluster=CLUSTER, out=options.recording)
+            await _keep(options, pipeline.bus, simulator, CLUSTER)
     finally:
         if pipeline is not None:
             await pipeline.stop()
         await child.stop()
+    return _summary(options, began)
+
+
+async def _attached(options: DemoOptions, nats: RuntimeSettings) -> DemoResult:
+    """Follow services that were started by others, as in docker-compose.yml."""
+    began, simulator = time.monotonic(), Simulator(options.simulator)
+    bus = await connect(nats)
+    try:
+        try:
+            await _follow(options, bus, simulator, None, began=began, stopping=stop_event())
+        finally:
+            await _keep(options, bus, simulator, nats.cluster)
+    finally:
+        await bus.close()
+    return _summary(options, began)
+
+
+async def _keep(options: DemoOptions, bus: Bus, simulator: Simulator, cluster: str) -> None:
+    """Write what happened to files."""
+    options.history.write_bytes(await simulator.history())
+    await record_to(bus, cluster=cluster, out=options.recording)
+
+
+def _summary(options: DemoOptions, began: float) -> DemoResult:
     print_note("writing the report …")
-    recording = read(options.recording)
+    recording, history = read(options.recording), options.history.read_bytes()
     return summarize(recording, history, out=options.out, wall_seconds=time.monotonic() - began)
 
 
@@ -297,16 +329,17 @@ async def start_pipeline(
 
 async def _follow(
     options: DemoOptions,
-    pipeline: LocalPipeline,
+    bus: Bus,
     simulator: Simulator,
+    supervisor: Supervisor | None,
     *,
     began: float,
-    screen: Console,
     stopping: asyncio.Event,
 ) -> None:
     """Show what happens until the pipeline has settled."""
     progress = Progress()
     position = 0
+    screen = console(stderr=True)
     with Live(console=screen, refresh_per_second=4, transient=not screen.is_terminal) as live:
         while not progress.settled:
             if stopping.is_set():
@@ -316,11 +349,11 @@ async def _follow(
                 raise DemoError(
                     f"not settled after {seconds:.0f} s, waiting {progress.waiting}: see the logs in {options.out}/logs"
                 )
-            looping = pipeline.supervisor.crash_looping()
+            looping = supervisor.crash_looping() if supervisor is not None else None
             if looping is not None:
                 raise DemoError(f"{looping.name} keeps ending; its log {looping.log} ends:\n{looping.tail()}")
             with contextlib.suppress(BusError):  # a broker that restarts is asked again at the next turn
-                async for item in pipeline.bus.read("LOG", start=position + 1):
+                async for item in bus.read("LOG", start=position + 1):
                     position = item.sequence
                     if isinstance(item, Stored):
                         progress.fold(item.event)

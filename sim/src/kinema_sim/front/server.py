@@ -73,15 +73,15 @@ class Server:
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=1.0)
         self._ticking: asyncio.Task[None] | None = None
 
-    async def start(self, port: int = 0) -> Address:
+    async def start(self, port: int = 0, host: str = "127.0.0.1") -> Address:
         """Listen, and let virtual time run."""
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", port)
+        site = web.TCPSite(self._runner, host, port)
         await site.start()
         taken = int(self._runner.addresses[0][1])
         self.driver.start()
         self._ticking = asyncio.create_task(self.driver.run())
-        return Address(f"http://127.0.0.1:{taken}", taken)
+        return Address(f"http://{host}:{taken}", taken)
 
     async def stop(self) -> None:
         """End all watches, stop listening and hold virtual time."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import shutil
 import sys
 import tempfile
 import threading
@@ -33,6 +32,7 @@ FILES: Final = (
     "search/ruin_recreate.py",
 )
 """Files with kernels, relative to the package."""
+_CPUINFO: Final = Path("/proc/cpuinfo")
 _PACKAGE: Final = Path(__file__).parents[1]
 STAMP: Final = hashlib.sha256(b"\0".join((_PACKAGE / name).read_bytes() for name in FILES)).digest()
 """Changes with any of these files."""
@@ -88,6 +88,10 @@ def __getattr__(name: str) -> type:
         def get_source_stamp(self) -> bytes:
             return STAMP
 
+        def ensure_cache_path(self) -> None:
+            if not is_compiled():  # else nothing is written, and the directory may be read-only
+                super().ensure_cache_path()  # type: ignore[no-untyped-call]  # numba has no types
+
     return Stamped
 
 
@@ -105,21 +109,21 @@ def is_compiled() -> bool:
 def note_compiled() -> None:
     """Note that they have been."""
     directory = cache_directory()
-    if directory is not None:
+    if directory is not None and not is_compiled():
         (directory / _mark()).touch()
 
 
 @cache
 def cache_directory() -> Path | None:
-    """Return where compiled code is kept: `NUMBA_CACHE_DIR`, else in the package, else the user's; None: nowhere.
+    """Return where compiled code is kept; None: nowhere.
 
-    Where the package comes with compiled kernels and is read-only they are copied: numba wants to write beside them.
+    In the package, also where it is read-only and came with compiled kernels; else in `NUMBA_CACHE_DIR`, else in a
+    directory of the user.
     """
     package = _PACKAGE / "columns" / "__pycache__" / "kernels"
-    found = next((one for one in _directories(package) if _is_writable(one)), None)
-    if found not in {None, package} and (package / _mark()).exists() and not (found / _mark()).exists():
-        shutil.copytree(package, found, dirs_exist_ok=True)
-    return found
+    if (package / _mark()).exists():
+        return package
+    return next((one for one in _directories(package) if _is_writable(one)), None)
 
 
 def _directories(package: Path) -> Iterator[Path]:
@@ -145,8 +149,14 @@ def _is_writable(directory: Path) -> bool:
 @cache
 def _mark() -> str:
     """Return the name of the file that says so: another one for other sources, versions and processors."""
-    processor = Path("/proc/cpuinfo")
-    lines = processor.read_text(encoding="utf-8").splitlines() if processor.exists() else [platform.processor()]
-    features = sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))})
-    key = hashlib.sha256(repr((version("numba"), sys.version, platform.machine(), features)).encode() + STAMP)
+    key = hashlib.sha256(repr((version("numba"), sys.version, platform.machine(), _processor())).encode() + STAMP)
     return f"kernels-{key.hexdigest()[:16]}.compiled"
+
+
+def _processor() -> list[str]:
+    """Return what numba compiles for: the processor in `NUMBA_CPU_NAME`, as in an image, or this machine's."""
+    named = os.environ.get("NUMBA_CPU_NAME")
+    if named:
+        return [named, os.environ.get("NUMBA_CPU_FEATURES", "")]
+    lines = _CPUINFO.read_text(encoding="utf-8").splitlines() if _CPUINFO.exists() else [platform.processor()]
+    return sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))})

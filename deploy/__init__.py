@@ -1,0 +1,1 @@
+"""What ships Kinema in containers."""

@@ -1,0 +1,148 @@
+"""Write what the containers of docker-compose.yml read: passwords, the broker's configuration, and settings.
+
+Runs once before the others, as root in the image kinema-admin, and changes nothing that is there but settings: each
+service has a volume of its own, so that none can read another's password. With `--simulator URL` the services act on a
+simulated cluster and live by its clock, else on the cluster of `/in/kubeconfig`.
+"""
+
+import argparse
+import json
+import os
+import secrets
+import time
+import urllib.request
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from kinema_core.runtime.rights import USERS, authorization
+
+OUT = Path("/out")
+KUBECONFIG = Path("/in/kubeconfig")
+USER = 65532
+SERVICES = ("observer", "predictor", "optimizer", "decider", "rescheduler")
+SAME_SECONDS = 60.0
+"""A simulated cluster that seems to have started so close to the last one is the last one."""
+GIBIBYTE = 1024**3
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file that only the containers' user can read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}")
+    new.write_text(text, encoding="utf-8")
+    new.chmod(0o400)
+    os.chown(new, USER, USER)
+    new.replace(path)
+
+
+def password(user: str) -> str:
+    """Return a user's password for the broker, a new one at the first run."""
+    path = OUT / user / "nats-password"
+    if not path.exists():
+        write(path, secrets.token_urlsafe(32))
+    return path.read_text(encoding="utf-8")
+
+
+def demo(url: str) -> dict[str, dict[str, Any]]:
+    """Return settings for the simulated cluster, whose events are kept apart from those of earlier ones."""
+    with urllib.request.urlopen(f"{url}/sim/v1/clock", timeout=10) as answer:  # noqa: S310 - the compose file's own address
+        reading = json.load(answer)
+    now, speed = datetime.fromisoformat(reading["now"]), float(reading["speed"])
+    started = time.time()  # noqa: TID251 - ties the services' clocks to the simulator's
+    begun = started - (now - datetime.fromisoformat("2026-01-01T00:00:00Z")) / timedelta(seconds=speed)
+    known = OUT / "operator" / "cluster"
+    before = known.read_text(encoding="utf-8") if known.exists() else ""
+    _, _, last = before.partition("demo-")
+    if last.lstrip("-").isdecimal() and abs(int(last) - begun) < SAME_SECONDS:
+        return {}  # the services go on with what they have
+    runtime = {
+        "cluster": f"demo-{begun:.0f}",
+        "clock_speed": speed,
+        "clock_epoch": reading["now"],
+        "clock_started": started,
+    }
+    kubeconfig = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "sim",
+        "clusters": [{"name": "sim", "cluster": {"server": url}}],
+        "users": [{"name": "sim", "user": {"token": "none"}}],
+        "contexts": [{"name": "sim", "context": {"cluster": "sim", "user": "sim"}}],
+    }
+    for service in ("observer", "rescheduler"):
+        write(OUT / service / "kubeconfig", json.dumps(kubeconfig))
+    own: dict[str, dict[str, Any]] = {
+        "observer": {"stabilization_window_seconds": 120},
+        "predictor": {"max_request_change_fraction": "0.10"},
+        "optimizer": {"planning": {"time_limit_seconds": 20}},
+        "rescheduler": {"provider": {"kind": "sim", "url": url}},
+    }
+    return {service: {"runtime": runtime, **own.get(service, {})} for service in SERVICES}
+
+
+def real(given: Path, cluster: str) -> dict[str, dict[str, Any]]:
+    """Return settings for a real cluster: those of the services' files in a directory."""
+    found: dict[str, dict[str, Any]] = {}
+    for service in SERVICES:
+        path = given / f"{service}.json"
+        settings = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        found[service] = {**settings, "runtime": {"cluster": cluster, **settings.get("runtime", {})}}
+    kubeconfig = KUBECONFIG.read_text(encoding="utf-8")
+    catalog = given / "prices.csv"
+    for service in ("observer", "rescheduler"):
+        write(OUT / service / "kubeconfig", kubeconfig)
+    if catalog.exists():
+        write(OUT / "rescheduler" / "prices.csv", catalog.read_text(encoding="utf-8"))
+    return found
+
+
+def main() -> None:
+    """Write everything."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--simulator", default="", help="address of a simulated cluster")
+    parser.add_argument("--settings", type=Path, default=Path("/in/settings"), help="directory of settings by service")
+    parser.add_argument("--cluster-name", default="", help="name of the cluster in events")
+    given = parser.parse_args()
+    if not given.simulator and not given.cluster_name:
+        parser.error("--cluster-name is empty: set KINEMA_CLUSTER in .env")
+    passwords = {user: password(user) for user in USERS}
+    settings = demo(given.simulator) if given.simulator else real(given.settings, given.cluster_name)
+    for service, values in settings.items():
+        runtime = {
+            "nats_url": "nats://nats:4222",
+            "nats_user": service,
+            "nats_password_file": "/etc/kinema/nats-password",
+            "log_format": "json",
+            **values["runtime"],
+        }
+        places = {"kubeconfig": "/etc/kinema/kubeconfig"} if service in {"observer", "rescheduler"} else {}
+        write(OUT / service / "settings.json", json.dumps({**places, **values, "runtime": runtime}, indent=2))
+        for user in ("operator", "admin"):
+            write(OUT / user / "cluster", str(runtime["cluster"]))
+    cluster = (OUT / "operator" / "cluster").read_text(encoding="utf-8")
+    names = OUT / "admin" / "clusters"
+    clusters = sorted({cluster, *(names.read_text(encoding="utf-8").split() if names.exists() else ())})
+    write(names, "\n".join(clusters))
+    configuration = {
+        "server_name": "kinema",
+        "listen": "0.0.0.0:4222",
+        "http": "0.0.0.0:8222",
+        "max_payload": 1024**2,
+        # The default syncs every two minutes: a power cut would lose what was acknowledged.
+        "jetstream": {
+            "store_dir": "/data",
+            "sync_interval": "always",
+            "max_file_store": 8 * GIBIBYTE,
+            "max_memory_store": 0,
+        },
+        "authorization": authorization(passwords, clusters),
+    }
+    write(OUT / "nats" / "nats-server.conf", json.dumps(configuration, indent=2))
+    os.chown(OUT / "nats-data", USER, USER)
+    if (OUT / "demo").exists():
+        os.chown(OUT / "demo", USER, USER)
+
+
+if __name__ == "__main__":
+    main()

