@@ -28,12 +28,6 @@ from kinema_core.runtime.settings import RuntimeSettings
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]  # the group's
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    """Three nodes with a pod each, and a catalog."""
-    return Bench(tmp_path)
-
-
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_has_a_short_help_examples_and_plain_metavars(name: str) -> None:
     """The overview shows whole lines; no option shows a type of Python."""

@@ -7,21 +7,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.support.bus_events import iteration, snapshot
 from tests.support.faults import FAULT, armed
-from tests.support.nats_broker import Broker, running
+from tests.support.nats_broker import Broker
 
 from kinema_core.events import Event, ForecastMade
 from kinema_core.runtime import serve  # noqa: F401 - registers its fault points
 from kinema_core.runtime.bus import Stored
 from kinema_core.runtime.faultpoint import HOOKS, faultpoint, register, registered
 from kinema_core.runtime.nats_bus import NatsBus
-from kinema_core.runtime.setup import Layout
 
 MINE = tuple(name for name in registered() if name.startswith(("serve-", "publish-")))
 
@@ -57,13 +55,6 @@ async def start(settings, runtime):
 
 run_service("predictor", Settings, start)
 """
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker that delivers again after a second."""
-    async with running(tmp_path / "nats", layout=Layout(clusters=(), ack_wait_seconds=1)) as running_broker:
-        yield running_broker
 
 
 def start(broker: Broker, directory: Path, fault: str) -> subprocess.Popen[bytes]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from tests.support.bus_events import NOW, iteration
-from tests.support.nats_broker import Broker, running
+from tests.support.nats_broker import Broker
 
 from kinema_core.events import EMPTY, CatalogPublished, Event, Offer, subject_of
 from kinema_core.runtime.bus import Damaged, Stored
@@ -20,13 +18,6 @@ from kinema_core.runtime.nats_reader import Raw, Reader
 from kinema_core.runtime.topology import chunk_subject
 
 pytestmark = pytest.mark.connected
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with everything in place."""
-    async with running(tmp_path) as running_broker:
-        yield running_broker
 
 
 def catalog(number: int) -> Event:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.support.bus_events import NOW, forecast, iteration, paused, snapshot
-from tests.support.nats_broker import PASSWORDS, Broker, running, users
+from tests.support.nats_broker import PASSWORDS, Broker, users
 
 from kinema_cli.local.nats_server import NatsServer, free_port
 from kinema_core.events import BODIES, PREFIX, Event, Plan, PlanAccepted, subject_of
@@ -25,13 +24,6 @@ from kinema_core.runtime.setup import Layout, SetupReport, setup
 from kinema_core.runtime.topology import CONSUMES, LEASES, PUBLISHES, STREAMS, WORKS, kinds_of, subject
 
 SERVICES = tuple(user for user in PUBLISHES if user != OPERATOR)
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with everything in place."""
-    async with running(tmp_path) as running_broker:
-        yield running_broker
 
 
 def accepted() -> Event:

@@ -8,13 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import msgspec
 import pytest
-from tests.support.nats_broker import Broker, running
+from tests.support.nats_broker import Broker
 
 from kinema_cli.local.nats_server import free_port
 from kinema_core.events import ServiceStarted
@@ -63,13 +62,6 @@ async def start(settings, runtime):
 
 run_service("decider", Settings, start, loop=Loop)
 """
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with everything in place."""
-    async with running(tmp_path / "nats") as running_broker:
-        yield running_broker
 
 
 def command(directory: Path, settings: RuntimeSettings, do: str = "wait") -> list[str]:

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.bench import Bench, controllers, node, pod, spread, text
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    """Three m4 nodes with one small pod each."""
-    return Bench(tmp_path)
 
 
 def told(bench: Bench, name: str) -> dict[str, Any]:

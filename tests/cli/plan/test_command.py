@@ -16,12 +16,6 @@ from kinema_core.events import Cost, Plan, Solve, Unplaced
 from kinema_optimizer.planning import planner
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    """Three nodes of which one small one suffices."""
-    return Bench(tmp_path)
-
-
 def test_json_is_the_plan(bench: Bench) -> None:
     """The cheapest cluster is one m2; every pod is placed there, by surge, with costs to the cent."""
     result = bench.run("-o", "json")

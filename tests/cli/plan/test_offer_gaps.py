@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 from tests.cli.bench import Bench, node, pod, spread, text
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    """Three nodes of which one small one suffices."""
-    return Bench(tmp_path)
 
 
 def test_a_taint_that_all_nodes_of_a_type_have_and_their_offer_has_not_is_told(bench: Bench) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +12,6 @@ from tests.cli.bench import Bench, spread, text
 
 from kinema_cli.snapshot.file import load_snapshot
 from kinema_cli.snapshot.yaml_file import YamlError, as_json
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    """Three m4 nodes with one small pod each."""
-    return Bench(tmp_path)
 
 
 class _Plain(yaml.SafeDumper):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.controlplane.plane import ControlPlane
-from tests.rescheduler.plane_world import PlaneWorld, plane_world
+from tests.rescheduler.plane_world import PlaneWorld
 from tests.support.plans import plan_for
 from tests.support.undo import JSON_PATCH, undo_patch
 
@@ -26,14 +24,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long]
 LIMITS = Limits(pods_ready_seconds=60, retry_seconds=1, roll_seconds=15)
 NODES = ("old-1", "old-2", "old-3")
 ROLLING = {"metadata": {"annotations": {"kinema.io/strategy": "rolling"}}}
-
-
-@pytest.fixture
-def world(control_plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[PlaneWorld]:
-    """Three nodes and a namespace named after the test."""
-    name = request.node.name.replace("_", "-").partition("[")[0][:50].rstrip("-")
-    with plane_world(control_plane.admin, tmp_path, name, *NODES) as world:
-        yield world
 
 
 def sets(world: PlaneWorld) -> list[Any]:

@@ -33,14 +33,6 @@ LIMITS = Limits(node_ready_seconds=120, pods_ready_seconds=180, retry_seconds=1)
 
 
 @pytest.fixture
-def world(control_plane: ControlPlane, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[PlaneWorld]:
-    """Three nodes and a namespace named after the test."""
-    name = request.node.name.replace("_", "-").partition("[")[0][:50].rstrip("-")
-    with plane_world(control_plane.admin, tmp_path, name, "old-1", "old-2", "old-3") as world:
-        yield world
-
-
-@pytest.fixture
 async def api(world: PlaneWorld) -> AsyncIterator[FencedClient]:
     """A connection with all rights."""
     api = await connect(str(world.kubeconfig))
