@@ -27,7 +27,7 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.bus import Bus, Stored
-from kinema_rescheduler.moves.turn import Blocked
+from kinema_rescheduler.moves.decision import Blocked
 from kinema_rescheduler.names import ABORT, is_verdict
 
 QUIET_SECONDS: Final = 20.0

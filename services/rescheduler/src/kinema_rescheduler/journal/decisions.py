@@ -25,7 +25,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.foreign import beside_its_autoscaler
 from kinema_core.runtime.envelope import answer
 from kinema_rescheduler.journal.execution import FOLLOWED, Journal, fold
-from kinema_rescheduler.moves.turn import Blocked
+from kinema_rescheduler.moves.decision import Blocked
 from kinema_rescheduler.names import is_verdict
 from kinema_rescheduler.plan.context import Decision
 from kinema_rescheduler.plan.decide import blocked, current, decide

@@ -33,7 +33,7 @@ def _same(node: Json, step: Step) -> None:
         raise _OtherNodeError
 
 
-async def mark(api: FencedClient, order: Order) -> Made:
+async def taint(api: FencedClient, order: Order) -> Made:
     """Label and taint a node that is to be deleted."""
 
     def change(node: Json) -> Json | None:
@@ -57,7 +57,7 @@ async def mark(api: FencedClient, order: Order) -> Made:
     return Made("done" if changed else "adopted", FrozenMap({CORDONED: cordoned}))
 
 
-async def unmark(api: FencedClient, order: Order) -> Made:
+async def untaint(api: FencedClient, order: Order) -> Made:
     """Take Kinema's labels, taint and annotation off a node; Kinema sets no cordon."""
 
     def change(node: Json) -> Json | None:
@@ -120,7 +120,7 @@ async def _check_empty(api: FencedClient, node: str) -> list[Json]:
     return pods
 
 
-async def steer(api: FencedClient, order: Order) -> Made:
+async def prefer_nodes(api: FencedClient, order: Order) -> Made:
     """Add the nodes that a workload's new pods prefer to the parameter of the admission policy."""
     key, wanted = steering_key(order.step.target, order.step.uid), ",".join(order.step.nodes)
     try:
@@ -143,7 +143,7 @@ async def steer(api: FencedClient, order: Order) -> Made:
     return Made("done")
 
 
-async def unsteer(api: FencedClient, order: Order) -> Made:
+async def clear_preferred_nodes(api: FencedClient, order: Order) -> Made:
     """Remove a workload's nodes from the parameter of the admission policy."""
     key = steering_key(order.step.target, order.step.uid)
     try:

@@ -146,7 +146,7 @@ async def evict(api: FencedClient, order: Order) -> Made:
     return Made("done")
 
 
-async def restore(api: FencedClient, order: Order) -> Made:
+async def revert(api: FencedClient, order: Order) -> Made:
     """Take back an unfinished move: the template, the surplus, the deletion costs."""
     step = order.step
     try:

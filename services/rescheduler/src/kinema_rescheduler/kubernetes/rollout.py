@@ -209,7 +209,7 @@ _CALM: Final = 4
 """Looks in a row that find no mark, where no new generation shows what the controller has seen."""
 
 
-async def roll_finish(api: FencedClient, order: Order) -> Made:
+async def finalize_rollout(api: FencedClient, order: Order) -> Made:
     """Restore the bounds of the strategy, and remove Kinema's annotations."""
     path = workload_path(order.step.target)
     read = 0

@@ -11,24 +11,24 @@ from kinema_core.events import StepKind
 from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient
-from kinema_rescheduler.kubernetes.nodes import check_deletable, mark, steer, unmark, unsteer
-from kinema_rescheduler.kubernetes.pods import evict, restore, surge_down, surge_up
-from kinema_rescheduler.kubernetes.rollout import roll, roll_finish
+from kinema_rescheduler.kubernetes.nodes import check_deletable, clear_preferred_nodes, prefer_nodes, taint, untaint
+from kinema_rescheduler.kubernetes.pods import evict, revert, surge_down, surge_up
+from kinema_rescheduler.kubernetes.rollout import finalize_rollout, roll
 from kinema_rescheduler.kubernetes.volumes import Attachments
 
 T = TypeVar("T")
 
 _EFFECTS: Final[Mapping[StepKind, Callable[[FencedClient, Order], Awaitable[Made]]]] = {
-    "taint": mark,
-    "untaint": unmark,
-    "prefer-nodes": steer,
-    "clear-preferred-nodes": unsteer,
+    "taint": taint,
+    "untaint": untaint,
+    "prefer-nodes": prefer_nodes,
+    "clear-preferred-nodes": clear_preferred_nodes,
     "surge-up": surge_up,
     "surge-down": surge_down,
     "roll": roll,
-    "finalize-rollout": roll_finish,
+    "finalize-rollout": finalize_rollout,
     "evict": evict,
-    "revert": restore,
+    "revert": revert,
 }
 
 

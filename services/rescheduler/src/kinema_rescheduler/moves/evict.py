@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 from kinema_core.events import SKIPPED, Step
 from kinema_core.model.budgets import budgets_by_pod
 from kinema_rescheduler.journal.execution import Progress
+from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, blocked, fail, skip, steered
 from kinema_rescheduler.moves.surge import asking
-from kinema_rescheduler.moves.turn import OVER, WAIT, Turn, blocked, fail, skip, steered
 from kinema_rescheduler.moves.workloads import WorkloadMoves
 from kinema_rescheduler.names import unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
 
 
-def evict(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> Turn:
+def evict(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDecision:
     """Go on with the `number`th eviction of a workload."""
     progress = ctx.unit("evict", movers.key, number)
     if progress is None:
@@ -31,11 +31,11 @@ def evict(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> Turn:
         return OVER
     if ctx.passed(progress.ended, ctx.limits.pods_ready_seconds):
         detail = f"{ready_pods} of {wanted} pods are Ready after an eviction"
-        return Turn(ctx.give_up("pods-never-ready", f"{movers.key}: {detail}"))
+        return MoveDecision(ctx.give_up("pods-never-ready", f"{movers.key}: {detail}"))
     return WAIT
 
 
-def _begin(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> Turn:
+def _begin(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDecision:
     steer = ctx.unit("prefer-nodes", movers.key, number)
     chosen = steer.step.pods if steer is not None else ()
     victim = next((pod for pod in movers.victims if pod.uid in chosen), None)
@@ -57,7 +57,7 @@ def _begin(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> Turn:
         nodes=steer.step.nodes if steer is not None else (),
         replicas_from=len(movers.pods),
     )
-    return Turn(ctx.intend(step))
+    return MoveDecision(ctx.intend(step))
 
 
 def _refused_beside(ctx: ExecutionContext, namespace: str) -> str:
@@ -76,7 +76,7 @@ def _refused_beside(ctx: ExecutionContext, namespace: str) -> str:
     return ""
 
 
-def _refused(ctx: ExecutionContext, movers: WorkloadMoves, progress: Progress) -> Turn:
+def _refused(ctx: ExecutionContext, movers: WorkloadMoves, progress: Progress) -> MoveDecision:
     if not progress.retry:
         gone = progress.result in {"changed", "conflict", "gone"}
         return OVER if gone else fail(ctx, movers, progress.result, progress.detail)
@@ -87,7 +87,7 @@ def _refused(ctx: ExecutionContext, movers: WorkloadMoves, progress: Progress) -
         return OVER
     if not movers.healthy or _paused_until(ctx, victim.key) > ctx.now:
         return WAIT
-    return Turn(ctx.intend(progress.step))
+    return MoveDecision(ctx.intend(progress.step))
 
 
 def _paused_until(ctx: ExecutionContext, pod_key: str) -> datetime:

@@ -6,23 +6,23 @@ from collections.abc import Iterable
 
 from kinema_core.events import EMPTY, Amounts, FrozenMap, Pod, Step, Workload
 from kinema_rescheduler.journal.execution import Progress
+from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, fail, skip, steered
 from kinema_rescheduler.moves.surge import refused
-from kinema_rescheduler.moves.turn import OVER, WAIT, Turn, fail, skip, steered
 from kinema_rescheduler.moves.workloads import WorkloadMoves, settled
 from kinema_rescheduler.names import ROLLED, unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
 
 
-def begin_roll(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload) -> Turn:
+def begin_roll(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload) -> MoveDecision:
     """Prefer the planned nodes for the new pods, then patch the template."""
     nodes = _planned(ctx, movers)
     steer = Step(
         id=unit_id("prefer-nodes", movers.key, 1), kind="prefer-nodes", target=movers.key, uid=workload.uid, nodes=nodes
     )
-    return Turn(ctx.intend(steer)) if nodes else _patch(ctx, movers, workload)
+    return MoveDecision(ctx.intend(steer)) if nodes else _patch(ctx, movers, workload)
 
 
-def _patch(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload) -> Turn:
+def _patch(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload) -> MoveDecision:
     step = Step(
         id=unit_id("roll", movers.key, 1),
         kind="roll",
@@ -32,7 +32,7 @@ def _patch(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload) -> 
         replicas_to=workload.replicas,
         requests=_new_requests(movers, workload),
     )
-    return Turn(ctx.intend(step))
+    return MoveDecision(ctx.intend(step))
 
 
 def _planned(ctx: ExecutionContext, movers: WorkloadMoves) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ def _new_requests(movers: WorkloadMoves, workload: Workload) -> Amounts:
     )
 
 
-def roll(ctx: ExecutionContext, movers: WorkloadMoves) -> Turn:
+def roll(ctx: ExecutionContext, movers: WorkloadMoves) -> MoveDecision:
     """Go on with a rolling update."""
     workload = movers.workload
     if workload is None:
@@ -74,13 +74,13 @@ def roll(ctx: ExecutionContext, movers: WorkloadMoves) -> Turn:
     return _await_end(ctx, movers, workload, patched) if finish is None else _await_finish(ctx, movers, finish)
 
 
-def _await_finish(ctx: ExecutionContext, movers: WorkloadMoves, finish: Progress) -> Turn:
+def _await_finish(ctx: ExecutionContext, movers: WorkloadMoves, finish: Progress) -> MoveDecision:
     if finish.lost:
         return fail(ctx, movers, finish.result, finish.detail)
-    return OVER if finish.over else Turn(ctx.intend(finish.step))
+    return OVER if finish.over else MoveDecision(ctx.intend(finish.step))
 
 
-def _await_end(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, patched: Progress) -> Turn:
+def _await_end(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, patched: Progress) -> MoveDecision:
     """Wait until all pods are new, or see that this will not happen."""
     overruled = _overruled(workload, patched)
     if overruled is not None:
@@ -89,11 +89,11 @@ def _await_end(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload,
         step = Step(
             id=unit_id("finalize-rollout", movers.key, 1), kind="finalize-rollout", target=movers.key, uid=workload.uid
         )
-        return Turn(ctx.intend(step))
+        return MoveDecision(ctx.intend(step))
     if refused(ctx, workload, patched):
         return skip(ctx, movers, "refused", f"its controller may create no more pods: {workload.refused}")
     if _stalled(ctx, patched, movers.pods) or ctx.passed(patched.ended, ctx.limits.roll_seconds):
-        return Turn(ctx.give_up("roll-stuck", f"{movers.key}: {_stuck(movers, workload)}"))
+        return MoveDecision(ctx.give_up("roll-stuck", f"{movers.key}: {_stuck(movers, workload)}"))
     return WAIT
 
 
@@ -127,8 +127,10 @@ def _stuck(movers: WorkloadMoves, workload: Workload) -> str:
     return f"{workload.updated} of {workload.replicas} pods are new; not Ready: {', '.join(waiting) or 'none'}"
 
 
-def _refused(ctx: ExecutionContext, movers: WorkloadMoves, patched: Progress) -> Turn:
-    return Turn(ctx.intend(patched.step)) if patched.retry else fail(ctx, movers, patched.result, patched.detail)
+def _refused(ctx: ExecutionContext, movers: WorkloadMoves, patched: Progress) -> MoveDecision:
+    if patched.retry:
+        return MoveDecision(ctx.intend(patched.step))
+    return fail(ctx, movers, patched.result, patched.detail)
 
 
 def rolled(ctx: ExecutionContext, workload: str) -> bool:
@@ -136,14 +138,14 @@ def rolled(ctx: ExecutionContext, workload: str) -> bool:
     return ctx.unit("roll", workload, 1) is not None and not ctx.done(unit_id("finalize-rollout", workload, 1))
 
 
-def unrolled(ctx: ExecutionContext, workload: str, back: Progress) -> Turn:
+def unrolled(ctx: ExecutionContext, workload: str, back: Progress) -> MoveDecision:
     """Restore the strategy once the way back to the old template (`back`) has ended or gets no further.
 
     A paused Deployment replaces no pod until its owner resumes it, and it must have its owner's strategy by then.
     """
     finish = ctx.unit("finalize-rollout", workload, 1)
     if finish is not None:
-        return OVER if finish.over else Turn(ctx.intend(finish.step))
+        return OVER if finish.over else MoveDecision(ctx.intend(finish.step))
     now = ctx.cluster.workload(workload)
     if now is None or back.result != "done":
         return OVER
@@ -153,4 +155,4 @@ def unrolled(ctx: ExecutionContext, workload: str, back: Progress) -> Turn:
     if not (there or late or now.paused):
         return WAIT
     step = Step(id=unit_id("finalize-rollout", workload, 1), kind="finalize-rollout", target=workload, uid=now.uid)
-    return Turn(ctx.intend(step))
+    return MoveDecision(ctx.intend(step))

@@ -12,11 +12,11 @@ from kinema_core.model.rolling import why_stuck
 from kinema_core.model.strategy import no_second_copy
 from kinema_core.model.volumes import with_attachments
 from kinema_rescheduler.journal.execution import Progress
+from kinema_rescheduler.moves.decision import OVER, WAIT, Blocked, MoveDecision, blocked, fail, skip, steering
 from kinema_rescheduler.moves.evict import evict
 from kinema_rescheduler.moves.roll import begin_roll, roll, rolled, unrolled
 from kinema_rescheduler.moves.room import Room
 from kinema_rescheduler.moves.surge import restoring, surge, unfinished
-from kinema_rescheduler.moves.turn import OVER, WAIT, Blocked, Turn, blocked, fail, skip, steering
 from kinema_rescheduler.moves.waiting import hopeless
 from kinema_rescheduler.moves.workloads import WorkloadMoves, movers
 from kinema_rescheduler.names import unit_id
@@ -43,13 +43,13 @@ def advance(ctx: ExecutionContext) -> Moves:
     A wave begins when all moves of earlier waves have ended or were abandoned: the states on the way are those that
     were checked with the plan.
     """
-    turns: list[Turn] = []
+    decisions: list[MoveDecision] = []
     running: list[WorkloadMoves] = []
     idle: list[WorkloadMoves] = []
     for item in movers(ctx):
-        turn = abandon(ctx, item.key) if ctx.skipped(item.key) else _go_on(ctx, item)
-        turns.append(turn)
-        if not turn.over:
+        decision = abandon(ctx, item.key) if ctx.skipped(item.key) else _go_on(ctx, item)
+        decisions.append(decision)
+        if not decision.over:
             running.append(item)
         elif not ctx.skipped(item.key) and _left(ctx, item):
             idle.append(item)
@@ -59,9 +59,9 @@ def advance(ctx: ExecutionContext) -> Moves:
     wave = min([*moving, *waiting], default=ctx.route.end)
     due = [_due(ctx, item, wave) for item in idle if min(_waves(ctx, item)) <= wave]
     begun = _begin(ctx, running, due, later=max(waiting, default=wave) > wave)
-    turns += begun if running else hopeless(ctx, due, begun)
-    bodies = tuple(body for turn in turns for body in turn.bodies)
-    return Moves(bodies, over, wave, tuple(turn.waits for turn in turns if turn.waits is not None))
+    decisions += begun if running else hopeless(ctx, due, begun)
+    bodies = tuple(body for one in decisions for body in one.bodies)
+    return Moves(bodies, over, wave, tuple(one.waits for one in decisions if one.waits is not None))
 
 
 def _waves(ctx: ExecutionContext, item: WorkloadMoves) -> list[int]:
@@ -98,7 +98,7 @@ def _left(ctx: ExecutionContext, item: WorkloadMoves) -> bool:
     return bool(item.victims)
 
 
-def _go_on(ctx: ExecutionContext, item: WorkloadMoves) -> Turn:
+def _go_on(ctx: ExecutionContext, item: WorkloadMoves) -> MoveDecision:
     """Return the move in progress; over when there is none."""
     number = ctx.units.get(item.key, 0)
     if number == 0:
@@ -136,7 +136,7 @@ def _unwanted(ctx: ExecutionContext, pod: Pod, *, surges: bool) -> str | None:
 
 def _begin(
     ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[WorkloadMoves], *, later: bool
-) -> list[Turn]:
+) -> list[MoveDecision]:
     """Begin moves, larger pods first, until slots or room are used up; `later`: more waves are to come.
 
     Rolling updates come last: their pods go where the scheduler puts them, not where the plan says, and would take the
@@ -152,14 +152,14 @@ def _begin(
     room = Room(ctx.cluster, open_nodes, reserved=ctx.route.temporary, promised=promised)
     for item in running:
         _reserve(ctx, room, item)
-    turns: list[Turn] = []
+    decisions: list[MoveDecision] = []
     slots = ctx.limits.max_parallel_moves - len(running)
     for item in sorted(idle, key=_larger_first):
         if slots <= 0:
             break
-        turns.append(_begin_one(ctx, room, item, later=later))
-        slots -= 1 if turns[-1].bodies else 0
-    return turns
+        decisions.append(_begin_one(ctx, room, item, later=later))
+        slots -= 1 if decisions[-1].bodies else 0
+    return decisions
 
 
 def _larger_first(item: WorkloadMoves) -> tuple[int, int, str]:
@@ -220,7 +220,7 @@ def _reserve(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> None:
     room.take(pod, pod.requests, nodes[0] if nodes else "", missing)
 
 
-def _begin_one(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later: bool) -> Turn:
+def _begin_one(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later: bool) -> MoveDecision:
     held = _held(item)
     if held is not None:
         return skip(ctx, item, "held", held)
@@ -260,7 +260,7 @@ def _ineffective(ctx: ExecutionContext, item: WorkloadMoves) -> list[Progress]:
     return found
 
 
-def _begin_roll(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> Turn:
+def _begin_roll(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> MoveDecision:
     workload, pod = item.workload, _sample(item)
     if workload is None or workload.type != "Deployment":
         return skip(ctx, item, "held", "only a Deployment can be rolled")
@@ -288,7 +288,7 @@ def _halfway(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> str | No
     return why_stuck(ctx.cluster, item.pods, remaining, fitting)
 
 
-def _begin_unit(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later: bool) -> Turn:
+def _begin_unit(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later: bool) -> MoveDecision:
     """Begin to move the victims of one planned target together, as many as there is room for; evict one at a time.
 
     While later waves count on what is free, or pods are leaving the planned node, no pod goes elsewhere.
@@ -315,7 +315,7 @@ def _begin_unit(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later
     return steering(ctx, item, number, pods, tuple(dict.fromkeys(nodes)))
 
 
-def abandon(ctx: ExecutionContext, key: str) -> Turn:
+def abandon(ctx: ExecutionContext, key: str) -> MoveDecision:
     """Take back what an unfinished move of this workload left; over once that has ended."""
     number = ctx.units.get(key, 0)
     touched = any(
@@ -328,15 +328,15 @@ def abandon(ctx: ExecutionContext, key: str) -> Turn:
     return restored(ctx, key)
 
 
-def restored(ctx: ExecutionContext, key: str) -> Turn:
+def restored(ctx: ExecutionContext, key: str) -> MoveDecision:
     """Restore a workload; over once that is done or has failed for good."""
     before = ctx.progress(f"revert/{key}")
     if before is not None and not before.over:
-        return Turn(ctx.intend(before.step))
+        return MoveDecision(ctx.intend(before.step))
     if before is not None:
         return unrolled(ctx, key, before) if rolled(ctx, key) else OVER
     pods = tuple(pod for pod in ctx.alive.values() if ctx.cluster.workload_key_of(pod) == key)
-    return Turn(ctx.intend(restoring(ctx, key, pods)))
+    return MoveDecision(ctx.intend(restoring(ctx, key, pods)))
 
 
 def surges_left(ctx: ExecutionContext) -> tuple[str, ...]:

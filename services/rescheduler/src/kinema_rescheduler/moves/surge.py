@@ -10,13 +10,13 @@ from datetime import timedelta
 
 from kinema_core.events import Pod, Step, Workload
 from kinema_rescheduler.journal.execution import Progress
-from kinema_rescheduler.moves.turn import OVER, WAIT, Turn, fail, skip, steered
+from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, fail, skip, steered
 from kinema_rescheduler.moves.workloads import WorkloadMoves, autoscaled
 from kinema_rescheduler.names import unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
 
 
-def surge(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> Turn:  # noqa: PLR0911 - a state machine: one return per state
+def surge(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDecision:  # noqa: PLR0911 - a state machine: one return per state
     """Go on with the `number`th surge of a workload."""
     workload = movers.workload
     if workload is None:
@@ -39,7 +39,7 @@ def surge(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> Turn:  #
     return _awaiting(ctx, movers, workload, up)
 
 
-def _begin(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, number: int) -> Turn:
+def _begin(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, number: int) -> MoveDecision:
     """Ask for the new pods, for those victims that are still there."""
     steer = ctx.unit("prefer-nodes", movers.key, number)
     chosen = steer.step.pods if steer is not None else ()
@@ -56,10 +56,10 @@ def _begin(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, num
         replicas_from=workload.replicas,
         replicas_to=workload.replicas + len(victims),
     )
-    return Turn(ctx.intend(step))
+    return MoveDecision(ctx.intend(step))
 
 
-def _not_begun(ctx: ExecutionContext, movers: WorkloadMoves, up: Progress) -> Turn:
+def _not_begun(ctx: ExecutionContext, movers: WorkloadMoves, up: Progress) -> MoveDecision:
     """Try again by a new move with fresh numbers, unless that has no use."""
     if up.retry or up.result in {"changed", "conflict", "gone"}:
         return OVER
@@ -74,7 +74,7 @@ def _seen(workload: Workload, progress: Progress) -> bool:
 
 def _awaiting(  # noqa: PLR0911 - a state machine: one return per state
     ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, up: Progress
-) -> Turn:
+) -> MoveDecision:
     """Wait for the surplus that was asked for, or notice that another client took it back."""
     if workload.replicas != up.step.replicas_to:
         if autoscaled(ctx.cluster, workload):
@@ -91,11 +91,11 @@ def _awaiting(  # noqa: PLR0911 - a state machine: one return per state
         return skip(ctx, movers, "refused", f"its controller may create no more pods: {workload.refused}")
     others = sum(1 for pod in movers.pods if pod.ready and pod.uid not in up.step.pods)
     if others >= up.step.replicas_from and workload.ready >= up.step.replicas_to:
-        return Turn(ctx.intend(_down(movers, workload, up)))
+        return MoveDecision(ctx.intend(_down(movers, workload, up)))
     # Counted from when the pods were asked for: the time that a killed process was away does not count.
     if ctx.passed(up.ended, ctx.limits.pods_ready_seconds):
         detail = f"{others} of {up.step.replicas_from} pods beside the leaving ones are Ready"
-        return Turn(ctx.give_up("pods-never-ready", f"{movers.key}: {detail}"))
+        return MoveDecision(ctx.give_up("pods-never-ready", f"{movers.key}: {detail}"))
     return WAIT
 
 
@@ -150,7 +150,7 @@ def _down(movers: WorkloadMoves, workload: Workload, up: Progress) -> Step:
 
 def _ending(  # noqa: PLR0911 - a state machine: one return per state
     ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, down: Progress
-) -> Turn:
+) -> MoveDecision:
     """Wait until the victims are gone with the surplus."""
     if down.state == "open":
         return WAIT
@@ -160,8 +160,8 @@ def _ending(  # noqa: PLR0911 - a state machine: one return per state
         if workload.replicas != down.step.replicas_from:
             return OVER
         if ctx.passed(down.first, ctx.limits.pods_ready_seconds):
-            return Turn(ctx.give_up("pods-never-ready", f"{movers.key}: {down.detail}"))
-        return Turn(ctx.intend(down.step))
+            return MoveDecision(ctx.give_up("pods-never-ready", f"{movers.key}: {down.detail}"))
+        return MoveDecision(ctx.intend(down.step))
     if not any(pod.uid in down.step.pods for pod in movers.pods) and _seen(workload, down):
         return OVER
     return OVER if ctx.passed(down.ended, ctx.limits.observed_seconds) else WAIT

@@ -17,10 +17,10 @@ from kinema_core.model.match import node_admits
 from kinema_core.model.mobility import spot_allowed
 from kinema_core.model.resources import fits
 from kinema_core.model.volumes import with_attachments
+from kinema_rescheduler.moves.decision import MoveDecision, skipping
 from kinema_rescheduler.moves.roll import rolled
 from kinema_rescheduler.moves.room import free_room
 from kinema_rescheduler.moves.surge import unfinished
-from kinema_rescheduler.moves.turn import Turn, skipping
 from kinema_rescheduler.moves.workloads import WorkloadMoves
 from kinema_rescheduler.names import DISRUPTED, taint_id, unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
@@ -111,7 +111,7 @@ def _would_take(ctx: ExecutionContext, node: Node, pod: Pod) -> bool:
     return node_admits(pod.rules, name=node.name, labels=node.labels, taints=node.taints) is None
 
 
-def hopeless(ctx: ExecutionContext, due: Sequence[WorkloadMoves], turns: list[Turn]) -> list[Turn]:
+def hopeless(ctx: ExecutionContext, due: Sequence[WorkloadMoves], decisions: list[MoveDecision]) -> list[MoveDecision]:
     """Abandon the first of the moves that are due where all of them wait for room that nothing under way would free.
 
     One at a time: what was promised to its pods may be what the next one needs. Only Kinema's steps begin the wait
@@ -120,15 +120,15 @@ def hopeless(ctx: ExecutionContext, due: Sequence[WorkloadMoves], turns: list[Tu
     Args:
         ctx: with no move in progress.
         due: the moves of this wave.
-        turns: what came of the attempt to begin them, in its order.
+        decisions: what came of the attempt to begin them, in its order.
     """
-    waits = [turn.waits for turn in turns if turn.waits is not None and turn.waits.reason == "no-room"]
-    if not waits or len(waits) < len(turns):
-        return turns
+    waits = [one.waits for one in decisions if one.waits is not None and one.waits.reason == "no-room"]
+    if not waits or len(waits) < len(decisions):
+        return decisions
     patience = min(ctx.limits.observed_seconds, ctx.limits.blocked_seconds)
     if not ctx.passed(ctx.last_step, patience) or _may_come(ctx, due):
-        return turns
-    return [skipping(ctx, waits[0]), *turns[1:]]
+        return decisions
+    return [skipping(ctx, waits[0]), *decisions[1:]]
 
 
 def _may_come(ctx: ExecutionContext, due: Sequence[WorkloadMoves]) -> bool:

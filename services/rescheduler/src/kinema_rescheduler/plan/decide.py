@@ -20,8 +20,8 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import is_resident
 from kinema_core.model.quarantine import quarantine_of
 from kinema_rescheduler.journal.execution import Execution, Journal, of_request
+from kinema_rescheduler.moves.decision import Blocked
 from kinema_rescheduler.moves.scheduling import advance
-from kinema_rescheduler.moves.turn import Blocked
 from kinema_rescheduler.moves.waiting import kept_waiting
 from kinema_rescheduler.names import DISRUPTED
 from kinema_rescheduler.plan.context import Decision, ExecutionContext
@@ -33,11 +33,11 @@ from kinema_rescheduler.plan.phases import (
     clean,
     delete,
     leftovers,
-    mark,
-    needs_marks,
+    needs_taints,
     off_limits,
     rent,
     retire,
+    taint,
 )
 from kinema_rescheduler.plan.rollback import reason_to_abort, roll_back
 
@@ -118,9 +118,9 @@ def blocked(journal: Journal, cluster: Cluster, now: datetime) -> tuple[Blocked,
     # Whatever the operator set: a move that is about to be left out is blocked still.
     limits = Limits(blocked_seconds=10.0**9)
     ctx = ExecutionContext(execution=execution, plan=execution.plan, cluster=cluster, now=now, limits=limits, fencing=0)
-    if reason_to_abort(ctx) is not None or not needs_marks(ctx):
+    if reason_to_abort(ctx) is not None or not needs_taints(ctx):
         return ()
-    return advance(ctx).blocked if all(phase(ctx).over for phase in (boot, await_ready, mark)) else ()
+    return advance(ctx).blocked if all(phase(ctx).over for phase in (boot, await_ready, taint)) else ()
 
 
 def _stale(ctx: ExecutionContext) -> ExecutionAborted | None:
@@ -133,10 +133,10 @@ def _stale(ctx: ExecutionContext) -> ExecutionAborted | None:
 
 def _forward(ctx: ExecutionContext) -> Phase:
     """Go through the phases in order; nodes are deleted while others are still being emptied."""
-    for phase in (boot(ctx), await_ready(ctx), mark(ctx)):
+    for phase in (boot(ctx), await_ready(ctx), taint(ctx)):
         if phase.bodies or not phase.over:
             return phase
-    if needs_marks(ctx):
+    if needs_taints(ctx):
         kept = off_limits(ctx)
         if kept:
             return Phase(kept)  # a verdict changes what the rest would be decided on

@@ -76,7 +76,7 @@ def _lacking(ctx: ExecutionContext, node: Node) -> tuple[str, ...]:
     return lacking(add(planned, resident_requests(ctx.cluster, node)), node.allocatable)
 
 
-def needs_marks(ctx: ExecutionContext) -> bool:
+def needs_taints(ctx: ExecutionContext) -> bool:
     """Return whether the plan moves or deletes anything: room for pending pods alone needs no marks."""
     moving = any(
         place.strategy == "rolling" or (place.source is not None and place.source != place.to)
@@ -85,16 +85,16 @@ def needs_marks(ctx: ExecutionContext) -> bool:
     return bool(ctx.deletes) or moving
 
 
-def mark(ctx: ExecutionContext) -> Phase:
+def taint(ctx: ExecutionContext) -> Phase:
     """Label and taint the nodes that are to be deleted."""
-    steps = [_mark(ctx, node.name) for node in ctx.plan.nodes if node.action == "delete"]
+    steps = [_taint_step(ctx, node.name) for node in ctx.plan.nodes if node.action == "delete"]
     known = sorted((step for step in steps if step is not None), key=lambda step: step.id)
     open_now = sum(1 for progress in ctx.execution.open_steps if progress.step.kind == "taint")
     bodies = intents((ctx.intend(step) for step in known), ctx.limits.max_parallel_marks, open_now)
     return Phase(bodies, over=all(ctx.over(step.id) for step in known))
 
 
-def _mark(ctx: ExecutionContext, name: str) -> Step | None:
+def _taint_step(ctx: ExecutionContext, name: str) -> Step | None:
     """Return the step that marks a node; as first intended, and none for a node that is gone or off-limits by now."""
     step_id = taint_id(name)
     before = ctx.progress(step_id)
@@ -224,16 +224,16 @@ def clean(ctx: ExecutionContext) -> Phase:
     bodies: list[Decision] = []
     over = True
     for workload in surges_left(ctx):
-        turn = restored(ctx, workload)
-        bodies += turn.bodies
-        over = over and turn.over
-    taken = _taken_back(ctx, [*_unsteers(ctx), *_unmarks(ctx)])
+        decision = restored(ctx, workload)
+        bodies += decision.bodies
+        over = over and decision.over
+    taken = _taken_back(ctx, [*_clear_steps(ctx), *_untaint_steps(ctx)])
     return Phase((*bodies, *taken.bodies), over and taken.over)
 
 
 def reopen(ctx: ExecutionContext) -> Phase:
     """Take the marks off the nodes that were there before the plan, first off those that are closed by them."""
-    steps = [step for step in _unmarks(ctx) if step.target not in ctx.booted]
+    steps = [step for step in _untaint_steps(ctx) if step.target not in ctx.booted]
     return _taken_back(ctx, sorted(steps, key=lambda step: step.target not in ctx.deletes))
 
 
@@ -250,7 +250,7 @@ def _taken_back(ctx: ExecutionContext, steps: list[Step]) -> Phase:
     return Phase(bodies, over=all(ctx.over(step.id) for step in steps))
 
 
-def _unsteers(ctx: ExecutionContext) -> list[Step]:
+def _clear_steps(ctx: ExecutionContext) -> list[Step]:
     """One step for each controller whose new pods were steered."""
     steered = {
         progress.step.uid: progress.step
@@ -263,7 +263,7 @@ def _unsteers(ctx: ExecutionContext) -> list[Step]:
     ]
 
 
-def _unmarks(ctx: ExecutionContext) -> list[Step]:
+def _untaint_steps(ctx: ExecutionContext) -> list[Step]:
     """One step for each marked node that is still there; as first intended."""
     found: dict[str, Step] = {}
     for progress in ctx.execution.steps.values():

@@ -60,8 +60,8 @@ def _taking_back(ctx: ExecutionContext) -> bool:
 
 
 def _moves(ctx: ExecutionContext) -> Phase:
-    turns = [abandon(ctx, key) for key in sorted(ctx.units)]
-    return Phase(tuple(body for turn in turns for body in turn.bodies), all(turn.over for turn in turns))
+    decisions = [abandon(ctx, key) for key in sorted(ctx.units)]
+    return Phase(tuple(body for one in decisions for body in one.bodies), all(one.over for one in decisions))
 
 
 def _nodes(ctx: ExecutionContext) -> Phase:

@@ -26,7 +26,7 @@ class Blocked:
 
 
 @dataclass(frozen=True)
-class Turn:
+class MoveDecision:
     """Bodies to publish now, and whether the move has ended."""
 
     bodies: tuple[Decision, ...] = ()
@@ -35,37 +35,37 @@ class Turn:
     """What it waits for, where that is neither a step of its own nor a moment."""
 
 
-WAIT: Final = Turn()
-OVER: Final = Turn(over=True)
+WAIT: Final = MoveDecision()
+OVER: Final = MoveDecision(over=True)
 
 
-def skip(ctx: ExecutionContext, movers: WorkloadMoves, reason: str, detail: str) -> Turn:
+def skip(ctx: ExecutionContext, movers: WorkloadMoves, reason: str, detail: str) -> MoveDecision:
     """Leave this workload where it is."""
     return skipping(ctx, Blocked(movers.key, reason, detail))
 
 
-def skipping(ctx: ExecutionContext, blocked: Blocked) -> Turn:
+def skipping(ctx: ExecutionContext, blocked: Blocked) -> MoveDecision:
     """Leave a workload where it is whose move was blocked."""
-    return Turn(ctx.verdict(skip_id(blocked.workload), blocked.reason, blocked.detail))
+    return MoveDecision(ctx.verdict(skip_id(blocked.workload), blocked.reason, blocked.detail))
 
 
-def blocked(ctx: ExecutionContext, movers: WorkloadMoves, reason: str, detail: str) -> Turn:
+def blocked(ctx: ExecutionContext, movers: WorkloadMoves, reason: str, detail: str) -> MoveDecision:
     """Wait while anything else goes on; then leave the workload alone."""
     if ctx.passed(ctx.last_event, ctx.limits.blocked_seconds):
         return skip(ctx, movers, reason, detail)
-    return Turn(waits=Blocked(movers.key, reason, detail))
+    return MoveDecision(waits=Blocked(movers.key, reason, detail))
 
 
-def fail(ctx: ExecutionContext, movers: WorkloadMoves, reason: str, detail: str) -> Turn:
+def fail(ctx: ExecutionContext, movers: WorkloadMoves, reason: str, detail: str) -> MoveDecision:
     """Leave a workload alone after a final failure, or abort the plan where that would not help."""
     if reason in HARMLESS:
         return skip(ctx, movers, reason, detail)
-    return Turn(ctx.give_up(reason, f"{movers.key}: {detail}"))
+    return MoveDecision(ctx.give_up(reason, f"{movers.key}: {detail}"))
 
 
 def steering(
     ctx: ExecutionContext, movers: WorkloadMoves, number: int, pods: tuple[str, ...], nodes: tuple[str, ...]
-) -> Turn:
+) -> MoveDecision:
     """Begin the `number`th move of a workload: publish which nodes its new pods prefer."""
     owner = next(pod.owner for pod in movers.victims if pod.uid in pods)
     step = Step(
@@ -76,16 +76,16 @@ def steering(
         pods=pods,
         nodes=nodes,
     )
-    return Turn(ctx.intend(step))
+    return MoveDecision(ctx.intend(step))
 
 
-def steered(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> Turn:
+def steered(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDecision:
     """Return whether new pods are steered by now (`over`). Steering that failed is done without: it fails open."""
     steer = ctx.unit("prefer-nodes", movers.key, number)
     if steer is None:
         return OVER
     if not steer.over:
-        return Turn(ctx.intend(steer.step))
+        return MoveDecision(ctx.intend(steer.step))
     if steer.result == "done" and not ctx.passed(steer.ended, ctx.limits.steer_seconds):
         return WAIT  # found made, it has been in effect for long
     return OVER
