@@ -51,13 +51,13 @@ class WorkQueue:
 
     Args:
         loop: virtual time.
-        turn: order among controllers at the same instant.
+        priority: order among controllers at the same instant.
         sync: brings one object closer to what it asks for; must be safe to call at any time.
     """
 
-    def __init__(self, loop: Loop, turn: Priority, sync: Callable[[Key], None]) -> None:
+    def __init__(self, loop: Loop, priority: Priority, sync: Callable[[Key], None]) -> None:
         self._loop = loop
-        self._turn = turn
+        self._priority = priority
         self._sync = sync
         self._queued: set[Key] = set()
 
@@ -67,7 +67,7 @@ class WorkQueue:
             self._loop.after(delay_ms, lambda: self.add(key))
         elif key not in self._queued:
             self._queued.add(key)
-            self._loop.after(0, lambda: self._work(key), priority=self._turn)
+            self._loop.after(0, lambda: self._work(key), priority=self._priority)
 
     def add_owner(self, change: Change, kind: Kind) -> None:
         """Queue the controller of a changed object, before and after the change, if it is of a kind."""
@@ -86,12 +86,12 @@ class Controller:
 
     kind: ClassVar[Kind]
     child: ClassVar[Kind] = POD
-    turn: ClassVar[Priority] = Priority.SET
+    priority: ClassVar[Priority] = Priority.SET
 
     def __init__(self, store: Store, api: KubeApi) -> None:
         self.store = store
         self._api = api
-        self._queue = WorkQueue(store.loop, self.turn, self._sync_key)
+        self._queue = WorkQueue(store.loop, self.priority, self._sync_key)
         store.subscribe(self.note)
 
     def note(self, change: Change) -> None:

@@ -31,7 +31,7 @@ class BudgetController(Controller):
     """Keeps the status of every PodDisruptionBudget true."""
 
     kind = PDB
-    turn = Priority.BUDGET
+    priority = Priority.BUDGET
 
     def note(self, change: Change) -> None:
         """Queue the budgets that a change concerns."""
@@ -128,7 +128,7 @@ class QuotaController(Controller):
     """
 
     kind = RESOURCE_QUOTA
-    turn = Priority.BUDGET
+    priority = Priority.BUDGET
 
     def note(self, change: Change) -> None:
         """Queue the quotas that a change concerns."""

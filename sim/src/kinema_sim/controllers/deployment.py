@@ -175,7 +175,7 @@ class DeploymentController(Controller):
 
     kind = DEPLOYMENT
     child = REPLICA_SET
-    turn = Priority.WORKLOAD
+    priority = Priority.WORKLOAD
 
     def sync(self, key: Key, found: Obj) -> None:
         """Take one step of the rollout, or just follow the number of replicas."""
