@@ -30,8 +30,10 @@ from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.settings import PlanningSettings
-from kinema_sim.policies import ClusterAutoscaler, FirstFit, Karpenter, Policy
-from kinema_sim.policies.cluster_autoscaler import OPTIMIZE_UTILIZATION
+from kinema_sim.policies.cluster_autoscaler import OPTIMIZE_UTILIZATION, ClusterAutoscaler
+from kinema_sim.policies.first_fit import FirstFit
+from kinema_sim.policies.karpenter import Karpenter
+from kinema_sim.policies.proposal import Policy
 
 SHARES: Final = (0, 5, 10, 20, 30, 40, 50, 60, 80, 100)
 """Per cent of the pods that may move."""

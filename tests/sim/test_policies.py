@@ -24,9 +24,11 @@ from tests.support.builders import (
 from kinema_core.events import Offer, PlacementRules, Plan, PodTerm, Spread
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_sim.policies import ClusterAutoscaler, FirstFit, Karpenter, Policy, karpenter
-from kinema_sim.policies.cluster_autoscaler import OPTIMIZE_UTILIZATION, balanced, estimate
-from kinema_sim.policies.first_fit import by_size, place_in_order
+from kinema_sim.policies import karpenter
+from kinema_sim.policies.cluster_autoscaler import OPTIMIZE_UTILIZATION, ClusterAutoscaler, balanced, estimate
+from kinema_sim.policies.first_fit import FirstFit, by_size, place_in_order
+from kinema_sim.policies.karpenter import Karpenter
+from kinema_sim.policies.proposal import Policy
 from kinema_sim.policies.world import World
 
 GIB = 1024

@@ -131,7 +131,7 @@ def test_moves_pair_old_pods_with_their_heirs() -> None:
         )
     edit_spec(cluster, replicas=2)
     cluster.run_for(20)
-    moves = cluster.history.moves(since)
+    moves = cluster.history.lives.moves(since)
     assert Counter(move["workload"] for move in moves) == {"Deployment shop/web": 2}
     assert {move["from"]["pod"].partition("/")[2]: move["from"]["node"] for move in moves} == old
     fresh = {name_of(pod) for pod in pods_of(cluster)}
@@ -149,8 +149,8 @@ def test_every_created_pod_is_told_once_whatever_becomes_of_it() -> None:
     cluster.run_for(600)
     edit_spec(cluster, replicas=1)
     cluster.run_for(20)
-    assert cluster.history.moves(since) == []
-    assert [one["workload"] for one in cluster.history.created(since)] == ["Deployment shop/web"]
+    assert cluster.history.lives.moves(since) == []
+    assert [one["workload"] for one in cluster.history.lives.created(since)] == ["Deployment shop/web"]
 
 
 def test_virtual_time_starts_on_a_known_morning() -> None:

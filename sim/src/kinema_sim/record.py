@@ -165,14 +165,6 @@ class Recorder:
         """Give the samples after a time."""
         return self.samples[bisect.bisect_right(self._times, ms) :]
 
-    def created(self, since_ms: int) -> list[Obj]:
-        """Give the pods that were created at or after a time."""
-        return self.lives.created(since_ms)
-
-    def moves(self, since_ms: int) -> list[Obj]:
-        """Give the moves of pods at or after a time."""
-        return self.lives.moves(since_ms)
-
     def _note(self, change: Change) -> None:
         if change.kind is POD:
             self._note_pod(change)

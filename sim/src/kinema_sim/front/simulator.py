@@ -79,8 +79,8 @@ class SimulatorFront:
         recorder = self._cluster.history
         found = {
             "samples": recorder.since(since),
-            "moves": recorder.moves(since),
-            "created": recorder.created(since),
+            "moves": recorder.lives.moves(since),
+            "created": recorder.lives.created(since),
         }
         return reply(found)
 

@@ -4,10 +4,3 @@ Everything counts requests, never usage. Each policy is run to its fixpoint in o
 What Kinema holds (`kinema_core.model.mobility`) the policies hold too, besides what their own rules block: so their
 plans obey the same rules and can be compared.
 """
-
-from kinema_sim.policies.cluster_autoscaler import ClusterAutoscaler
-from kinema_sim.policies.first_fit import FirstFit
-from kinema_sim.policies.karpenter import Karpenter
-from kinema_sim.policies.proposal import Policy, Proposal, Step
-
-__all__ = ["ClusterAutoscaler", "FirstFit", "Karpenter", "Policy", "Proposal", "Step"]
