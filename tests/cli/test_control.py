@@ -93,10 +93,21 @@ def bus(monkeypatch: pytest.MonkeyPatch) -> MemoryBus:
     return made
 
 
-async def publish(bus: MemoryBus, body: AnyBody) -> None:
-    """Say something as a service would."""
-    count = await bus.head("LOG")
-    await bus.publish(origin(body, id_=f"e{count}", cluster="demo", iteration="i1", now=NOW))
+def publish(bus: MemoryBus, *bodies: AnyBody) -> None:
+    """Publish events as services would."""
+    for body in bodies:
+        count = asyncio.run(bus.head("LOG"))
+        asyncio.run(bus.publish(origin(body, id_=f"e{count}", cluster="demo", iteration="i7", now=NOW)))
+
+
+def held(plan: str) -> PlanApprovalRequested:
+    """A plan that waits for approval."""
+    return PlanApprovalRequested(plan=plan, version=3, rule="approval", reason="asked for", would_change="an approval")
+
+
+def send(command: Command) -> int:
+    """Run the command; returns its exit code."""
+    return publish_command(nats="nats://host", cluster="demo", command=command)
 
 
 @pytest.mark.parametrize("replicas", [0, -1, 2, 4, 7])
@@ -117,10 +128,10 @@ def test_replicas(replicas: int, capsys: pytest.CaptureFixture[str]) -> None:
 def test_success_is_said(word: Command, line: str, bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """One line says what was done, to which cluster, and as whom."""
     if isinstance(word, ExecutionResumed):
-        asyncio.run(publish(bus, ExecutionPaused(by="ada", reason="")))
+        publish(bus, ExecutionPaused(by="ada", reason=""))
     if isinstance(word, AbortRequested):
-        asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
-    assert publish_command(nats="nats://host", cluster="demo", command=word) == 0
+        publish(bus, PlanAccepted(plan="p1", version=3))
+    assert send(word) == 0
     done = capsys.readouterr()
     assert done.out == f"{line}\n"
     assert ("warning: an abort is no pause" in done.err) == isinstance(word, AbortRequested)
@@ -128,18 +139,17 @@ def test_success_is_said(word: Command, line: str, bus: MemoryBus, capsys: pytes
 
 def test_an_abort_during_a_pause_asks_for_no_other_one(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """Where no further plan is carried out anyway, that is not told again."""
-    asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
-    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[0]) == 0
-    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[3]) == 0
+    publish(bus, PlanAccepted(plan="p1", version=3))
+    assert send(WORDS[0]) == 0
+    assert send(WORDS[3]) == 0
     assert "warning" not in capsys.readouterr().err
 
 
 def test_approval_belongs_to_the_iteration_of_its_plan(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """An approval carries the iteration of the plan that was held; without such a plan nothing is published."""
-    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[2]) == 3
-    held = PlanApprovalRequested(plan="p1", version=3, rule="approval", reason="asked for", would_change="an approval")
-    asyncio.run(bus.publish(origin(held, id_="h1", cluster="demo", iteration="i7", now=NOW)))
-    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[2]) == 0
+    assert send(WORDS[2]) == 3
+    publish(bus, held("p1"))
+    assert send(WORDS[2]) == 0
     assert capsys.readouterr().out == "plan/p1 approved by ada\n"
     stored = asyncio.run(bus.last("LOG", "plan-approved"))
     assert isinstance(stored, Stored)
@@ -149,12 +159,8 @@ def test_approval_belongs_to_the_iteration_of_its_plan(bus: MemoryBus, capsys: p
 @pytest.mark.parametrize("given", ["latest", "it-83", "it-8", "c1/observer/it-83/optimizer/0"])
 def test_a_plan_is_named_by_a_short_id_a_unique_prefix_or_latest(given: str, bus: MemoryBus) -> None:
     """Nobody types 43 characters; the event has the whole id."""
-    for number in (7, 83):
-        plan = f"c1/observer/it-{number}/optimizer/0"
-        held = PlanApprovalRequested(plan=plan, version=3, rule="approval", reason="asked for", would_change="it")
-        asyncio.run(publish(bus, held))
-    command = PlanApproved(plan=given, by="ada")
-    assert publish_command(nats="nats://host", cluster="demo", command=command) == 0
+    publish(bus, *(held(f"c1/observer/it-{number}/optimizer/0") for number in (7, 83)))
+    assert send(PlanApproved(plan=given, by="ada")) == 0
     stored = asyncio.run(bus.last("LOG", "plan-approved"))
     assert isinstance(stored, Stored)
     assert stored.event.body == PlanApproved(plan="c1/observer/it-83/optimizer/0", by="ada")
@@ -162,27 +168,23 @@ def test_a_plan_is_named_by_a_short_id_a_unique_prefix_or_latest(given: str, bus
 
 def test_an_unclear_or_unknown_plan_id_names_plans(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 3 with the plans that match, or the newest ones."""
-    for number in (81, 83):
-        held = PlanApprovalRequested(plan=f"it-{number}", version=3, rule="a", reason="r", would_change="it")
-        asyncio.run(publish(bus, held))
+    publish(bus, held("it-81"), held("it-83"))
     for given, text in (
         ("it-8", "2 plans match 'it-8': it-81, it-83"),
         ("x", "no plan has the id 'x'; the newest are"),
     ):
-        command = PlanApproved(plan=given, by="ada")
-        assert publish_command(nats="nats://host", cluster="demo", command=command) == 3
+        assert send(PlanApproved(plan=given, by="ada")) == 3
         assert text in capsys.readouterr().err
 
 
 def test_words_that_would_change_nothing(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """A pause during a pause, a resumption without one, an abort of nothing: exit 3, and nothing is published."""
-    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[1]) == 3
-    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[3]) == 3
-    asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
-    asyncio.run(publish(bus, ExecutionCompleted(plan="p1", fencing=1)))
-    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[3]) == 3
-    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[0]) == 0
-    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[0]) == 3
+    assert send(WORDS[1]) == 3
+    assert send(WORDS[3]) == 3
+    publish(bus, PlanAccepted(plan="p1", version=3), ExecutionCompleted(plan="p1", fencing=1))
+    assert send(WORDS[3]) == 3
+    assert send(WORDS[0]) == 0
+    assert send(WORDS[0]) == 3
     said = capsys.readouterr().err.splitlines()
     assert said == [
         "error: cluster demo is not paused",
@@ -195,42 +197,33 @@ def test_words_that_would_change_nothing(bus: MemoryBus, capsys: pytest.CaptureF
 
 def test_approval_comes_too_late(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """A plan that was held and then judged otherwise cannot be approved any more: exit 4."""
-    asyncio.run(
-        publish(
-            bus, PlanApprovalRequested(plan="p1", version=3, rule="approval", reason="asked for", would_change="it")
-        )
-    )
-    asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
-    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[2]) == 4
+    publish(bus, held("p1"), PlanAccepted(plan="p1", version=3))
+    assert send(WORDS[2]) == 4
     assert capsys.readouterr().err == "error: plan p1 does not wait for approval; its phase is Running\n"
 
 
 def test_an_approval_is_not_spent_where_it_would_be_refused(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """During a pause and while another plan is carried out: exit 4 with what to do, and nothing is published."""
-    asyncio.run(
-        publish(
-            bus, PlanApprovalRequested(plan="p1", version=3, rule="approval", reason="asked for", would_change="it")
-        )
-    )
-    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[0]) == 0
-    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[2]) == 4
-    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[1]) == 0
-    asyncio.run(publish(bus, PlanAccepted(plan="p2", version=3)))
-    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[2]) == 4
+    publish(bus, held("p1"))
+    assert send(WORDS[0]) == 0
+    assert send(WORDS[2]) == 4
+    assert send(WORDS[1]) == 0
+    publish(bus, PlanAccepted(plan="p2", version=3))
+    assert send(WORDS[2]) == 4
     assert capsys.readouterr().err.splitlines() == [
         "error: plan p1 would be rejected during the pause; `kinema resume`, then approve it",
         "error: plan p1 would be rejected while plan p2 runs; wait for its end",
     ]
     assert asyncio.run(bus.last("LOG", "plan-approved")) is None
-    asyncio.run(publish(bus, ExecutionCompleted(plan="p2", fencing=1)))
-    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[2]) == 0
+    publish(bus, ExecutionCompleted(plan="p2", fencing=1))
+    assert send(WORDS[2]) == 0
 
 
 def test_what_was_refused_since_hides_no_execution(bus: MemoryBus) -> None:
     """A plan can be aborted also after another one was refused because this one is carried out."""
-    asyncio.run(publish(bus, PlanAccepted(plan="p1", version=3)))
-    asyncio.run(publish(bus, PlanRejected(plan="p2", version=3, rule="executing", reason="p1", would_change="its end")))
-    assert publish_command(nats="nats://host", cluster="demo", command=WORDS[3]) == 0
+    publish(bus, PlanAccepted(plan="p1", version=3))
+    publish(bus, PlanRejected(plan="p2", version=3, rule="executing", reason="p1", would_change="its end"))
+    assert send(WORDS[3]) == 0
 
 
 def test_an_empty_stream_leaves_the_file_alone(
@@ -255,8 +248,7 @@ async def test_recording_what_there_is(bus: MemoryBus, tmp_path: Path) -> None:
 
 def test_where_no_file_can_be_written(bus: MemoryBus, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A directory, or a place that is not there, is one line with option and reason, and leaves nothing behind."""
-    body = ClusterSnapshot(version=1, objects=())
-    asyncio.run(bus.publish(origin(body, id_="s1", cluster="demo", iteration="", now=NOW)))
+    publish(bus, ClusterSnapshot(version=1, objects=()))
     target = tmp_path / "there"
     target.mkdir()
     assert run_record(nats="nats://host", cluster="demo", out=target) == 1

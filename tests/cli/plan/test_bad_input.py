@@ -22,6 +22,23 @@ def planned(bench: Bench, items: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def place(found: dict[str, Any], key: str) -> str:
+    """The node of a pod by the plan."""
+    return str(next(item["to"] for item in found["placements"] if item["pod"] == key))
+
+
+def sell(bench: Bench, *rows: str, column: str = "") -> None:
+    """Write a catalog with the machine m4 and these rows, with one column more where it is named."""
+    head = f"machine_type,vcpus,memory_gib,usd_per_hour{column and ','}{column}"
+    bench.catalog.write_text("\n".join((head, f"m4,4,16,0.17{column and ','}", *rows, "")))
+
+
+def one_line(said: str) -> str:
+    """What was said, which must be one line."""
+    assert len(said.strip().splitlines()) == 1
+    return said
+
+
 def reasons(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Unplaced pods with code and reason."""
     return {item["pod"]: (item["code"], item["reason"]) for item in found["unplaced"]}
@@ -30,11 +47,10 @@ def reasons(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
 @pytest.mark.parametrize("price", ["0", "-0.1", "free", "nan", "inf", "1e-9", ""])
 def test_price_that_is_none_is_named_with_line_and_column(bench: Bench, price: str) -> None:
     """Nothing is free, and nothing pays for being used."""
-    bench.catalog.write_text(f"machine_type,vcpus,memory_gib,usd_per_hour\nm4,4,16,0.17\nm2,2,8,{price}\n")
-    said = bench.fails()
+    sell(bench, f"m2,2,8,{price}")
+    said = one_line(bench.fails())
     assert "line 3" in said
     assert "usd_per_hour" in said
-    assert len(said.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(("column", "amount"), [("usd_per_hour", "999999999999"), ("watts", "100000.1")])
@@ -42,10 +58,9 @@ def test_amount_that_no_machine_has_is_named_with_line_and_column(bench: Bench, 
     """Sums of such would not be exact: a plan ended in its own checker's words."""
     given = {"usd_per_hour": "0.17", "watts": "20", column: amount}
     bench.catalog.write_text(f"machine_type,vcpus,memory_gib,{','.join(given)}\nm4,4,16,{','.join(given.values())}\n")
-    said = bench.fails()
+    said = one_line(bench.fails())
     assert f"catalog line 2, column {column}: '{amount}': no machine " in said
     assert "more than 100,000" in said
-    assert len(said.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(("column", "amount", "has"), [("cpu_m", 4001, 4000), ("memory_bytes", 17 * 2**30, 16 * 2**30)])
@@ -90,9 +105,8 @@ def test_node_that_is_paid_for_already_costs_nothing(bench: Bench) -> None:
 def test_two_unlike_objects_of_one_name_are_an_error(bench: Bench, other: dict[str, Any], name: str) -> None:
     """Neither of the two is dropped in silence: the snapshot is no state of any cluster."""
     bench.snapshot.write_bytes(text([*spread(), other]))
-    said = bench.fails()
+    said = one_line(bench.fails())
     assert name in said
-    assert len(said.strip().splitlines()) == 1
 
 
 def test_object_that_is_listed_twice_counts_once(bench: Bench) -> None:
@@ -103,14 +117,13 @@ def test_object_that_is_listed_twice_counts_once(bench: Bench) -> None:
 
 def test_two_catalog_rows_of_one_machine_are_refused(bench: Bench) -> None:
     """Which of two prices a node of this type costs cannot be known: both lines are named."""
-    bench.catalog.write_text("machine_type,vcpus,memory_gib,usd_per_hour\nm4,4,16,0.17\nm2,2,8,0.09\nm2,2,8,0.08\n")
+    sell(bench, "m2,2,8,0.09", "m2,2,8,0.08")
     assert "lines 3 and 4 both sell m2" in bench.fails()
 
 
 def test_two_catalog_rows_of_one_name_are_two_offers(bench: Bench) -> None:
     """Where a limited number is sold for less: the cheaper is bought, and the name tells which row it is."""
-    header = "machine_type,vcpus,memory_gib,usd_per_hour,available"
-    bench.catalog.write_text(f"{header}\nm4,4,16,0.17,\nm2,2,8,0.09,\nm2,2,8,0.08,1\n")
+    sell(bench, "m2,2,8,0.09,", "m2,2,8,0.08,1", column="available")
     found = planned(bench, spread())
     assert [item["offer"] for item in found["nodes"] if item["action"] == "boot"] == ["m2/a/on-demand#2"]
 
@@ -147,7 +160,7 @@ def test_resource_that_nobody_has_is_named(bench: Bench) -> None:
     found = planned(bench, [*spread(), waiting, running])
     assert reasons(found)["shop/waiting"][0] == "resource-example.com/warp"
     assert "example.com/warp: 1 requested, 0 there" in reasons(found)["shop/waiting"][1]
-    assert next(item["to"] for item in found["placements"] if item["pod"] == "shop/running") == "n0"
+    assert place(found, "shop/running") == "n0"
 
 
 def test_no_node_is_an_error_that_says_how_to_take_a_snapshot(bench: Bench) -> None:
@@ -179,7 +192,7 @@ def test_node_that_does_not_say_what_it_holds_is_named(bench: Bench, lacking: st
     (one,) = found["quarantined"]
     assert (one["object"], one["path"]) == ("Node n0", f"status.allocatable.{lacking}")
     assert one["reason"].startswith("is missing: take it again")
-    assert next(item["to"] for item in found["placements"] if item["pod"] == "shop/web-0") == "n0"
+    assert place(found, "shop/web-0") == "n0"
 
 
 def test_two_objects_of_a_uid_are_told(bench: Bench) -> None:
@@ -239,7 +252,7 @@ def test_rules_that_contradict_each_other_are_told(bench: Bench) -> None:
         one["spec"] |= {"nodeSelector": {where: "a"}, "affinity": affinity}
     found = planned(bench, [*spread(), waiting, running])
     assert reasons(found)["shop/waiting"][0] == "rule"
-    assert next(item["to"] for item in found["placements"] if item["pod"] == "shop/running") == "n0"
+    assert place(found, "shop/running") == "n0"
 
 
 def test_pods_that_need_and_refuse_each_other_stay_where_they_are(bench: Bench) -> None:
@@ -270,9 +283,8 @@ def test_object_nested_without_end_is_one_line(bench: Bench) -> None:
     bench.snapshot.write_bytes(
         b'{"apiVersion":"v1","kind":"List","items":[' + b'{"a":' * 50_000 + b"1" + b"}" * 50_000 + b"]}"
     )
-    said = bench.fails()
+    said = one_line(bench.fails())
     assert str(bench.snapshot) in said
-    assert len(said.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize("pair", [("loop-a", "loop-b"), ("loop-a", "loop-a")])
@@ -332,7 +344,7 @@ def test_pod_that_requests_more_than_can_be_counted_is_named(bench: Bench) -> No
 
 def test_machine_of_more_memory_than_can_be_counted_is_named_with_its_line(bench: Bench) -> None:
     """As every cell of a catalog that cannot be."""
-    bench.catalog.write_text("machine_type,vcpus,memory_gib,usd_per_hour\nm4,4,16,0.17\nbig,64,999999999999,1\n")
+    sell(bench, "big,64,999999999999,1")
     assert "catalog line 3, column memory_gib" in bench.fails()
 
 

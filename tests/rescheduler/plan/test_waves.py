@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import Callable
 
+import hypothesis
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.model.sequencing.test_random_swaps import shuffled, wrong
+from tests.model.sequencing.test_random_swaps import world as random_cluster
 from tests.rescheduler.harness import World
 from tests.rescheduler.plan.test_crashes import check_killed_at_every_pass
 from tests.rescheduler.plans_in_memory import (
@@ -22,7 +29,7 @@ from tests.support.builders import NOW, deployed, offers
 
 from kinema_core.events import Plan, StepStarted, StepSucceeded
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.sequencing.waves import order_transition, with_steps
+from kinema_core.model.sequencing.waves import Transition, order_transition, with_steps
 
 PLANS = [swap_plan, detour_plan, chain_plan]
 WAY = "kinema-1-way-1"
@@ -166,3 +173,40 @@ async def test_plans_whose_order_does_not_matter_are_carried_out_in_theirs(
         await world.completes()
         ends.append((places(world), sorted(world.memory.nodes)))
     assert ends[0] == ends[1]
+
+
+def random_plan(rng: random.Random) -> tuple[Cluster, Plan, Transition]:
+    """A valid plan that moves pods one by one, and its order."""
+    while True:
+        before = random_cluster(rng, ruled=False)
+        plan = shuffled(rng, before)
+        unsteered = any(item.strategy in {"schedule", "rolling"} for item in plan.placements)
+        if plan.moves and not unsteered and not wrong(plan, before):
+            return before, plan, order_transition(plan, before, offers(), now=NOW)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_whatever_can_be_ordered_is_carried_out(seed: int) -> None:
+    """Every pod ends on its planned node, temporary nodes are gone, and no node was overfull on the way."""
+    before, plan, transition = random_plan(random.Random(seed))
+    hypothesis.event(f"temporary {len(transition.temporary)}, waves {transition.waves}")
+
+    async def carry_out() -> None:
+        running = Watched(before, with_steps(plan, transition))
+        for item in plan.placements:
+            workload = before.controller_of(before.pods_by_key[item.pod])
+            if item.strategy == "evict" and workload is not None:
+                running.floors[workload.key] = workload.replicas - 1
+        await running.completes(*(item.name for item in plan.nodes if item.action != "delete"), seconds=4000)
+        wanted = sorted((item.pod.rpartition("-")[0], item.to) for item in plan.placements)
+        living = [pod for pod in running.memory.pods.values() if not pod.terminating and pod.namespace == "shop"]
+        assert sorted((_owner(pod.key), pod.node or "") for pod in living) == wanted, running.told()
+
+    asyncio.run(carry_out())
+
+
+def _owner(key: str) -> str:
+    """The workload in a pod's name: `shop/w1` of `shop/w1-0` and of a replacement's longer name."""
+    return key.partition("-")[0]
