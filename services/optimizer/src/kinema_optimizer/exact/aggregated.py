@@ -80,7 +80,7 @@ def solve_aggregated(
     if unplaced(run.best):
         run.least_unplaced()
     if problem.staying_is_free and _as_strict(problem, free):
-        run.least_cost_anew()
+        run.least_cost_without_replaceable()
     else:
         run.relax(free)
         run.least_cost(bounds=False)
@@ -130,7 +130,7 @@ class _Run:
         if len(layout.model.uppers) <= MAX_COLUMNS:
             self._search(layout, dict.fromkeys(layout.lost.values(), 1.0), phase="unplaced", measure=_unplaced)
 
-    def least_cost_anew(self) -> None:
+    def least_cost_without_replaceable(self) -> None:
         """Find the cheapest solution and its bound without looking at which replaceable nodes to keep."""
         small = without_replaceable(self._problem)
         same = [one for one in starts(small) if unplaced(one) <= unplaced(self.best)]

@@ -69,7 +69,7 @@ class DenseInstance(Instance):
     @cached_property
     def movable(self) -> Ints:
         """(E, C): pods on each node now that may move or are replaced."""
-        return np.asarray(self.here.matrix(len(self.pending)) + self.node_old, dtype=np.int64)
+        return np.asarray(self.present.matrix(len(self.pending)) + self.node_old, dtype=np.int64)
 
     @cached_property
     def demand(self) -> Ints:
@@ -196,7 +196,7 @@ def _machine_counts(problem: Instance, limits: Ints) -> Ints:
 
 def _replaceable(problem: Instance, room: Ints) -> Flags:
     """Return the deletable nodes (E,) of which the like, or better for no more money, can be bought without limit."""
-    wanted = problem.admits[problem.node_row] | (problem.here.matrix(len(problem.pending)) > 0)
+    wanted = problem.admits[problem.node_row] | (problem.present.matrix(len(problem.pending)) > 0)
     wanted |= problem.old.matrix(len(problem.pending)) > 0
     found = [
         not fixed and has_like_on_sale(problem, price=int(price), room=room[e], wanted=wanted[e])

@@ -144,7 +144,7 @@ class Instance:
     workload's pods are replaced, while the old ones keep their room on nodes that stay."""
 
     @cached_property
-    def here(self) -> Content:
+    def present(self) -> Content:
         """Pods of each existing node that need no other place while it is kept: those of `stays` and `rollouts`."""
         if not self.rollouts:
             return self.stays
@@ -160,7 +160,7 @@ class Instance:
     @cached_property
     def total(self) -> Ints:
         """(C,): all pods of the class that are placed or could be."""
-        return np.asarray(self.pending + self.rolled + self.here.totals(len(self.pending)), dtype=np.int64)
+        return np.asarray(self.pending + self.rolled + self.present.totals(len(self.pending)), dtype=np.int64)
 
     @cached_property
     def everybody(self) -> int:
@@ -287,7 +287,7 @@ def _admission_flaws(problem: Instance, packing: Solution) -> list[str]:
     found = []
     enemies = enemies_of(problem)
     for rows, content_, stays in (
-        (problem.node_row, packing.changes, problem.here),
+        (problem.node_row, packing.changes, problem.present),
         (problem.machine_row[packing.boots], packing.booted, None),
     ):
         if not (problem.admits[rows[content_.node_of], content_.classes] | (content_.counts < 0)).all():

@@ -169,7 +169,7 @@ def newly_fits(problem: Instance, nodes: Ints, classes: Ints, enemies: Mapping[i
     found = fits_in(problem, problem.node_room[nodes], problem.node_row[nodes], classes)
     column = {c: i for i, c in enumerate(classes.tolist())}
     for b, e in enumerate(nodes.tolist()):
-        for c, count in problem.here.of(e):
+        for c, count in problem.present.of(e):
             if c in column:
                 found[b, column[c]] = min(found[b, column[c]], max(0, int(problem.cap[c]) - count))
             for d in enemies.get(c, ()):
