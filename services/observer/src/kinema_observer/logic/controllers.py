@@ -22,7 +22,7 @@ from kinema_core.events import (
 from kinema_core.model.quantity import QuantityError, parse_cpu
 from kinema_core.model.resources import total
 from kinema_observer.errors import UnreadableFieldError
-from kinema_observer.logic import wire_controllers as wire
+from kinema_observer.logic import wire
 from kinema_observer.logic.pods import template_of
 from kinema_observer.logic.reading import (
     amounts_of,

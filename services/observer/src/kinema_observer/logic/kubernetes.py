@@ -18,7 +18,7 @@ import msgspec
 from kinema_core.events import ClusterObject, Quarantined
 from kinema_core.model.quarantine import NO_KIND, UNNAMED
 from kinema_observer.errors import UnreadableFieldError, UnreadableListError
-from kinema_observer.logic import controllers, drivers, infrastructure, pods, wire, wire_controllers, wire_pods
+from kinema_observer.logic import controllers, drivers, infrastructure, pods, wire
 from kinema_observer.logic.drivers import Seen
 from kinema_observer.logic.reading import fault_of, key_of
 from kinema_observer.logic.times import newest_in, newest_of_pod
@@ -120,21 +120,21 @@ def _reader(
 
 _KINDS: Final[Mapping[str, tuple[str, _Reader]]] = {
     "Node": ("", _reader(wire.Node, infrastructure.node_of)),
-    "Pod": ("", _reader(wire_pods.KnownPod, pods.pod_of, pods.odd_pod_of)),
-    "Deployment": ("apps", _reader(wire_controllers.Controller, partial(controllers.workload_of, "Deployment"))),
-    "ReplicaSet": ("apps", _reader(wire_controllers.Controller, partial(controllers.workload_of, "ReplicaSet"))),
-    "StatefulSet": ("apps", _reader(wire_controllers.Controller, partial(controllers.workload_of, "StatefulSet"))),
-    "DaemonSet": ("apps", _reader(wire_controllers.Controller, partial(controllers.workload_of, "DaemonSet"))),
-    "Job": ("batch", _reader(wire_controllers.Controller, partial(controllers.workload_of, "Job"))),
+    "Pod": ("", _reader(wire.KnownPod, pods.pod_of, pods.odd_pod_of)),
+    "Deployment": ("apps", _reader(wire.Controller, partial(controllers.workload_of, "Deployment"))),
+    "ReplicaSet": ("apps", _reader(wire.Controller, partial(controllers.workload_of, "ReplicaSet"))),
+    "StatefulSet": ("apps", _reader(wire.Controller, partial(controllers.workload_of, "StatefulSet"))),
+    "DaemonSet": ("apps", _reader(wire.Controller, partial(controllers.workload_of, "DaemonSet"))),
+    "Job": ("batch", _reader(wire.Controller, partial(controllers.workload_of, "Job"))),
     "ReplicationController": (
         "",
-        _reader(wire_controllers.Controller, partial(controllers.workload_of, "ReplicationController")),
+        _reader(wire.Controller, partial(controllers.workload_of, "ReplicationController")),
     ),
-    "HorizontalPodAutoscaler": ("autoscaling", _reader(wire_controllers.Autoscaler, controllers.autoscaler_of)),
-    "PodDisruptionBudget": ("policy", _reader(wire_controllers.Budget, controllers.budget_of)),
+    "HorizontalPodAutoscaler": ("autoscaling", _reader(wire.Autoscaler, controllers.autoscaler_of)),
+    "PodDisruptionBudget": ("policy", _reader(wire.Budget, controllers.budget_of)),
     "VerticalPodAutoscaler": (
         "autoscaling.k8s.io",
-        _reader(wire_controllers.Vertical, controllers.recommendation_of),
+        _reader(wire.Vertical, controllers.recommendation_of),
     ),
     "PersistentVolume": ("", _reader(wire.Volume, infrastructure.volume_of)),
     "PersistentVolumeClaim": ("", _reader(wire.Claim, infrastructure.claim_of)),
@@ -198,7 +198,7 @@ def read_from_list(kind: str, raw: msgspec.Raw) -> tuple[Seen | None, datetime |
         found, item = _KINDS[kind][1].one(raw)
     except UNREADABLE as error:
         return _quarantine(kind, raw, _fault(error)).item, newest_in(raw)
-    return item, newest_of_pod(found) if isinstance(found, wire_pods.Pod) else newest_in(raw)
+    return item, newest_of_pod(found) if isinstance(found, wire.Pod) else newest_in(raw)
 
 
 def is_read(kind: str, api_version: str) -> bool:

@@ -14,7 +14,7 @@ from kinema_core.events import EMPTY, NO_RULES, Amounts, ContainerRequests, Host
 from kinema_core.model.resources import total
 from kinema_core.model.vocabulary import RUNTIME_CLASS
 from kinema_observer.errors import UnreadableFieldError
-from kinema_observer.logic import wire_pods as wire
+from kinema_observer.logic import wire
 from kinema_observer.logic.reading import (
     EMPTY_TEXTS,
     annotations_of,

@@ -12,8 +12,7 @@ from kinema_core.events import EMPTY, Amounts, ContainerRequests, FrozenMap
 from kinema_core.model.quantity import LIMIT
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic.reading import amounts_of, decoded, fault_of, meaning, one_of
-from kinema_observer.logic.wire import NOTHING, Scalar
-from kinema_observer.logic.wire_pods import ContainerStatus, PodSpec, Resources
+from kinema_observer.logic.wire import NOTHING, ContainerStatus, PodSpec, Resources, Scalar
 
 _RESOURCES: Final = msgspec.json.Decoder(Resources)
 _RESTARTS: Final = ("Never", "OnFailure", "Always")

@@ -36,7 +36,7 @@ from kinema_observer.logic.reading import (
     selector_from,
     text_of,
 )
-from kinema_observer.logic.wire_pods import PodSpec
+from kinema_observer.logic.wire import PodSpec
 
 
 class _In(msgspec.Struct, rename="camel", gc=False):

@@ -9,13 +9,13 @@ from typing import Final
 
 import msgspec
 
-from kinema_observer.logic import wire, wire_pods
+from kinema_observer.logic import wire
 from kinema_observer.logic.reading import text_of
 
 
 class _ContainerTimes(msgspec.Struct, rename="camel", gc=False):
     running: dict[str, wire.Time | None] | None = None
-    terminated: wire_pods.Terminated | None = None
+    terminated: wire.Terminated | None = None
 
 
 class _StatusTimes(msgspec.Struct, rename="camel", gc=False):
@@ -65,12 +65,12 @@ def newest_in(raw: bytes | msgspec.Raw) -> datetime | None:
     return max((time for time in candidates if time is not None), default=None)
 
 
-def newest_of_pod(pod: wire_pods.Pod) -> datetime | None:
+def newest_of_pod(pod: wire.Pod) -> datetime | None:
     """Return the newest time of a pod that was read already: lists hold a hundred thousand of them."""
     return max(_pod_times(pod), default=None)
 
 
-def _pod_times(pod: wire_pods.Pod) -> Iterator[datetime]:
+def _pod_times(pod: wire.Pod) -> Iterator[datetime]:
     if pod.metadata.creation_timestamp is not None:
         yield pod.metadata.creation_timestamp
     status = pod.status

@@ -214,3 +214,349 @@ class Namespace(Object):
     """A namespace."""
 
     status: NamespaceStatus | None = None
+
+
+# --- pods and their templates
+
+
+class Container(Wire):
+    """A container, an init container or (init container that restarts always) a sidecar."""
+
+    name: str = ""
+    resources: msgspec.Raw = NOTHING
+    ports: msgspec.Raw = NOTHING
+    restart_policy: str | None = None
+
+
+class Resources(Wire):
+    """`resources`; also the claims of dynamic resource allocation."""
+
+    requests: dict[str, Scalar] | None = None
+    limits: dict[str, Scalar] | None = None
+
+
+class Port(Wire):
+    """An entry of a container's `ports`."""
+
+    container_port: int | None = None
+    host_port: int | None = None
+    protocol: str | None = None
+    host_ip: str | None = msgspec.field(name="hostIP", default=None)
+
+
+class ClaimSource(Wire):
+    """`persistentVolumeClaim` of a volume."""
+
+    claim_name: str = ""
+
+
+class PodSystem(Wire):
+    """`spec.os`."""
+
+    name: str | None = None
+
+
+class PodSpec(Wire):
+    """`spec` of a pod or a pod template."""
+
+    containers: Annotated[list[Container], msgspec.Meta(min_length=1)]
+    init_containers: list[Container] | None = None
+    node_name: str | None = None
+    node_selector: msgspec.Raw = NOTHING
+    affinity: msgspec.Raw = NOTHING
+    tolerations: msgspec.Raw = NOTHING
+    topology_spread_constraints: msgspec.Raw = NOTHING
+    volumes: msgspec.Raw = NOTHING
+    hostname: msgspec.Raw = NOTHING
+    resources: msgspec.Raw = NOTHING
+    overhead: msgspec.Raw = NOTHING
+    scheduler_name: str | None = None
+    scheduling_gates: list[msgspec.Raw] | None = None
+    priority: int | None = None
+    host_network: bool | None = None
+    runtime_class_name: str | None = None
+    resource_claims: list[msgspec.Raw] | None = None
+    scheduling_group: msgspec.Raw = NOTHING
+    workload_ref: msgspec.Raw = NOTHING
+    os: PodSystem | None = None
+
+
+class KnownSpec(PodSpec, forbid_unknown_fields=True):
+    """All that `spec` has, as of Kubernetes 1.36: what is added here says nothing about where the pod may be."""
+
+    active_deadline_seconds: msgspec.Raw = NOTHING
+    automount_service_account_token: msgspec.Raw = NOTHING
+    dns_config: msgspec.Raw = NOTHING
+    dns_policy: msgspec.Raw = NOTHING
+    enable_service_links: msgspec.Raw = NOTHING
+    ephemeral_containers: msgspec.Raw = NOTHING
+    host_aliases: msgspec.Raw = NOTHING
+    host_ipc: msgspec.Raw = msgspec.field(name="hostIPC", default=NOTHING)
+    host_pid: msgspec.Raw = msgspec.field(name="hostPID", default=NOTHING)
+    host_users: msgspec.Raw = NOTHING
+    hostname_override: msgspec.Raw = NOTHING
+    image_pull_secrets: msgspec.Raw = NOTHING
+    preemption_policy: msgspec.Raw = NOTHING
+    priority_class_name: msgspec.Raw = NOTHING
+    readiness_gates: msgspec.Raw = NOTHING
+    restart_policy: msgspec.Raw = NOTHING
+    security_context: msgspec.Raw = NOTHING
+    service_account: msgspec.Raw = NOTHING
+    service_account_name: msgspec.Raw = NOTHING
+    set_hostname_as_fqdn: msgspec.Raw = msgspec.field(name="setHostnameAsFQDN", default=NOTHING)
+    share_process_namespace: msgspec.Raw = NOTHING
+    subdomain: msgspec.Raw = NOTHING
+    termination_grace_period_seconds: msgspec.Raw = NOTHING
+
+
+class Terminated(Wire):
+    """A container's end."""
+
+    exit_code: int | None = None
+    reason: str | None = None
+    finished_at: Time | None = None
+
+
+class ContainerState(Wire):
+    """`state` or `lastState`."""
+
+    running: msgspec.Raw = NOTHING
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Wire):
+    """An entry of `status.containerStatuses`."""
+
+    name: str = ""
+    restart_count: int | None = None
+    state: ContainerState | None = None
+    last_state: ContainerState | None = None
+    allocated_resources: msgspec.Raw = NOTHING
+    resources: msgspec.Raw = NOTHING
+
+
+class PodStatus(Wire):
+    """`status` of a pod."""
+
+    phase: str | None = None
+    conditions: list[Condition] | None = None
+    start_time: Time | None = None
+    nominated_node_name: str | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+
+
+class Pod(Object):
+    """A pod."""
+
+    spec: PodSpec
+    status: PodStatus | None = None
+
+
+class KnownPod(Pod):
+    """A pod without fields of a later Kubernetes: reading it so is how those are found, and costs nothing."""
+
+    spec: KnownSpec
+
+
+class TemplateMeta(Wire):
+    """`metadata` of a pod template."""
+
+    labels: msgspec.Raw = NOTHING
+
+
+class Template(Wire):
+    """A pod template."""
+
+    metadata: TemplateMeta | None = None
+    spec: msgspec.Raw = NOTHING
+
+
+# --- what controls pods
+
+
+class RollingUpdate(Wire):
+    """Bounds of a rolling update."""
+
+    max_surge: str | int | None = None
+    max_unavailable: str | int | None = None
+
+
+class UpdateStrategy(Wire):
+    """`spec.strategy` or `spec.updateStrategy`."""
+
+    type: str | None = None
+    rolling_update: RollingUpdate | None = None
+
+
+class ControllerSpec(Wire):
+    """`spec` of any controller of pods."""
+
+    replicas: int | None = None
+    min_ready_seconds: int | None = None
+    selector: msgspec.Raw = NOTHING
+    template: Template | None = None
+    strategy: UpdateStrategy | None = None
+    update_strategy: UpdateStrategy | None = None
+    paused: bool | None = None
+    parallelism: int | None = None
+    suspend: bool | None = None
+
+
+class ControllerStatus(Wire):
+    """`status` of any controller of pods."""
+
+    replicas: int | None = None
+    ready_replicas: int | None = None
+    available_replicas: int | None = None
+    updated_replicas: int | None = None
+    observed_generation: int | None = None
+    desired_number_scheduled: int | None = None
+    current_number_scheduled: int | None = None
+    updated_number_scheduled: int | None = None
+    number_ready: int | None = None
+    active: int | None = None
+    ready: int | None = None
+    conditions: list[Condition] | None = None
+
+
+class Controller(Object):
+    """A Deployment, ReplicaSet, ReplicationController, StatefulSet, DaemonSet or Job."""
+
+    spec: ControllerSpec
+    status: ControllerStatus | None = None
+
+
+# --- autoscalers and budgets
+
+
+class TargetReference(Wire):
+    """Reference to the object that an autoscaler scales."""
+
+    kind: str = ""
+    name: str = ""
+
+
+class MetricValue(Wire):
+    """`target` or `current` of a metric."""
+
+    average_utilization: int | None = None
+    average_value: Scalar | None = None
+    value: Scalar | None = None
+
+
+class MetricName(Wire):
+    """`metric` of a pods, object or external metric."""
+
+    name: str = ""
+
+
+class MetricSource(Wire):
+    """A metric of any type; `target` in the spec, `current` in the status."""
+
+    name: str | None = None
+    container: str | None = None
+    metric: MetricName | None = None
+    described_object: TargetReference | None = None
+    target: MetricValue | None = None
+    current: MetricValue | None = None
+
+
+class Metric(Wire):
+    """An entry of `spec.metrics` or `status.currentMetrics`."""
+
+    type: str = ""
+    resource: MetricSource | None = None
+    container_resource: MetricSource | None = None
+    pods: MetricSource | None = None
+    object: MetricSource | None = None
+    external: MetricSource | None = None
+
+
+class AutoscalerSpec(Wire):
+    """`spec` of a HorizontalPodAutoscaler."""
+
+    scale_target_ref: TargetReference
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    metrics: list[Metric] | None = None
+
+
+class AutoscalerStatus(Wire):
+    """`status` of a HorizontalPodAutoscaler."""
+
+    current_replicas: int | None = None
+    desired_replicas: int | None = None
+    current_metrics: list[Metric] | None = None
+
+
+class Autoscaler(Object):
+    """A HorizontalPodAutoscaler (autoscaling/v2)."""
+
+    spec: AutoscalerSpec
+    status: AutoscalerStatus | None = None
+
+
+class BudgetSpec(Wire):
+    """`spec` of a PodDisruptionBudget."""
+
+    selector: msgspec.Raw = NOTHING
+    min_available: str | int | None = None
+    max_unavailable: str | int | None = None
+    unhealthy_pod_eviction_policy: str | None = None
+
+
+class BudgetStatus(Wire):
+    """`status` of a PodDisruptionBudget."""
+
+    disruptions_allowed: int | None = None
+    expected_pods: int | None = None
+    desired_healthy: int | None = None
+    current_healthy: int | None = None
+
+
+class Budget(Object):
+    """A PodDisruptionBudget."""
+
+    spec: BudgetSpec
+    status: BudgetStatus | None = None
+
+
+class UpdatePolicy(Wire):
+    """`spec.updatePolicy` of a VerticalPodAutoscaler."""
+
+    update_mode: str | None = None
+
+
+class VerticalSpec(Wire):
+    """`spec` of a VerticalPodAutoscaler."""
+
+    target_ref: TargetReference
+    update_policy: UpdatePolicy | None = None
+
+
+class ContainerRecommendation(Wire):
+    """Recommendation of a VerticalPodAutoscaler for one container."""
+
+    target: dict[str, Scalar] | None = None
+    lower_bound: dict[str, Scalar] | None = None
+    upper_bound: dict[str, Scalar] | None = None
+
+
+class PodRecommendation(Wire):
+    """`status.recommendation`."""
+
+    container_recommendations: list[ContainerRecommendation] | None = None
+
+
+class VerticalStatus(Wire):
+    """`status` of a VerticalPodAutoscaler."""
+
+    recommendation: PodRecommendation | None = None
+
+
+class Vertical(Object):
+    """A VerticalPodAutoscaler."""
+
+    spec: VerticalSpec
+    status: VerticalStatus | None = None
