@@ -17,29 +17,31 @@ from typing import Final
 import msgspec
 
 from kinema_core.events import FrozenMap, Node, Plan
-from kinema_core.model.checker.view import Violation
+from kinema_core.model.checker.rules import check_rules
+from kinema_core.model.checker.view import Violation, view_of
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.disruption_cost import disruption_cost
 from kinema_core.model.sequencing.waves import order_transition, with_steps
 from kinema_optimizer.planning.leftovers import with_leftovers
 from kinema_optimizer.planning.plan import Outcome, build_plan, keeping, nothing, without_moves
 from kinema_optimizer.problem.compile import Compiled
-from kinema_optimizer.request.objective import MICRO, ObjectiveKey, price_of_moves
+from kinema_optimizer.request.objective import MICRO, ObjectiveKey, price_of_moves, worth
 from kinema_optimizer.solvers.stopping import ORDER, WAVE, Over, StopRule
 
 ATTEMPTS: Final = 8
 """How often moves without an order are taken out before nothing is moved at all."""
 
 
-def key_of_plan(problem: Compiled, plan: Plan) -> ObjectiveKey:
-    """Return what a plan is compared by; preferences are not priced."""
+def key_of_plan(problem: Compiled, plan: Plan) -> tuple[bool, ObjectiveKey]:
+    """Return what a plan is compared by, whether its pods restart in no order first; preferences are not priced."""
     asked, moved = problem.question, _moved(plan)
     paid = round(plan.cost.after * MICRO)
     if asked.move_price:
         pods = asked.cluster.pods_by_key
         cost = sum(disruption_cost(asked.cluster, pods[key]) * times for key, times in moved.items())
         paid += price_of_moves(asked.move_price, cost)
-    return ObjectiveKey(_excess(problem, plan), len(plan.unplaced), paid, sum(moved.values()))
+    key = ObjectiveKey(_excess(problem, plan), len(plan.unplaced), paid, sum(moved.values()))
+    return worth(plan)[0], key
 
 
 def exceeds(problem: Compiled, plan: Plan) -> tuple[Violation, ...]:
@@ -130,6 +132,9 @@ def _complete(problem: Compiled, outcome: Outcome) -> Plan:
     if needed:
         outcome = keeping(problem, outcome, needed)
         plan = built(outcome)
+        view = view_of(plan, asked.cluster, asked.offers, now=asked.now, options=asked.options)
+        if any(check_rules(view)):  # a spread counts the daemon sets' pods of a node that was to be deleted
+            return built(nothing(problem))
     names = (node.name for node, keep in zip(asked.cluster.nodes, outcome.keep, strict=True) if not keep)
     kept = {node.name for node in plan.nodes if node.action == "keep"}.intersection(names)
     if not kept:

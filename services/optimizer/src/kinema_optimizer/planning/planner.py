@@ -30,7 +30,7 @@ from kinema_optimizer.planning.task import Request, Task, with_unplaceable
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import IncumbentReport, Progress, Report
-from kinema_optimizer.request.objective import MICRO, ObjectiveKey, lowers, objective_at, raised, rising, worth
+from kinema_optimizer.request.objective import MICRO, lowers, objective_at, raised, rising, worth
 from kinema_optimizer.search import kernels
 from kinema_optimizer.search.neighborhood import TaskPool
 from kinema_optimizer.search.search import SearchOptions
@@ -154,16 +154,11 @@ def _make_no_dearer(
         return made
     with stop.within(UNLOWERED):
         other = _make(task, request.search_options(task, task_pool), stop, lambda _: None)
-    best = min(made, other, key=_key_of)
+    best = min(made, other, key=lambda one: key_of_plan(one.task.problem, one.plan))
     # Replaced pods have to be admitted again, pods that stay have not: neither bound holds for the other's plans.
     bound = min(made.result.lower_bound, other.result.lower_bound)
     stops = (*made.stops, *within(UNLOWERED, other.stops))
     return replace(best, result=replace(best.result, lower_bound=bound), stops=stops)
-
-
-def _key_of(made: _Made) -> tuple[bool, ObjectiveKey]:
-    disordered, _, _ = worth(made.plan)
-    return disordered, key_of_plan(made.task.problem, made.plan)
 
 
 def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) -> tuple[Task, Plan]:
