@@ -7,12 +7,13 @@ from tests.optimizer.exact.brute_force import least_cost
 from tests.optimizer.instances import random_cluster
 from tests.support.builders import NOW
 
-from kinema_optimizer.exact.aggregated import Result, solve_aggregated, unplaced
+from kinema_optimizer.exact.aggregated import solve_aggregated, unplaced
 from kinema_optimizer.exact.first_fit import starts
 from kinema_optimizer.exact.thesis_model import solve_literal
 from kinema_optimizer.problem.compile import Compiled, compiled
-from kinema_optimizer.problem.instance import cost, flaws, moves
+from kinema_optimizer.problem.instance import Solution, cost, flaws, moves
 from kinema_optimizer.problem.question import Question
+from kinema_optimizer.problem.solution import ModelResult
 from kinema_optimizer.solvers.stopping import WorkStop
 
 PLENTY = 20_000
@@ -25,7 +26,7 @@ def question(seed: int, *, pods: int, limited: bool = False, rules: bool = True,
     return compiled(Question(state, offers, NOW, "reschedule"))
 
 
-def cheapest(problem: Compiled) -> Result:
+def cheapest(problem: Compiled) -> ModelResult[Solution]:
     """The aggregated model's answer, by cost alone."""
     found = starts(problem.problem)
     return solve_aggregated(problem.problem, problem.unbound, found, WorkStop(PLENTY), least_moves=False)

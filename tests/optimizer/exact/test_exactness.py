@@ -72,8 +72,10 @@ def by_priority(cluster: Cluster, lost: set[str]) -> tuple[int, ...]:
 
 def value(cluster: Cluster, found: ExactResult) -> Best:
     """The exact model's answer in the terms of brute force."""
-    moved = [key for key, to in found.assignment.items() if (pod := cluster.pod(key)) and pod.node not in (None, to)]
-    lost = {key for key, to in found.assignment.items() if to is None}
+    moved = [
+        key for key, to in found.solution.assignment.items() if (pod := cluster.pod(key)) and pod.node not in (None, to)
+    ]
+    lost = {key for key, to in found.solution.assignment.items() if to is None}
     return Best(by_priority(cluster, lost), found.least, len(moved))
 
 
@@ -233,13 +235,13 @@ def refusals(instance: RuleInstance, found: ExactResult) -> set[str]:
     """What the checker has against the answer."""
     cluster, offers = instance.cluster, instance.offers
     waiting = {pod.key for pod in cluster.pods if pod.node is None and not pod.terminating}
-    placed = {key: to for key, to in found.assignment.items() if to is not None}
+    placed = {key: to for key, to in found.solution.assignment.items() if to is not None}
     plan = plan_by_hand(
         cluster,
         offers,
         to={key: to for key, to in placed.items() if (pod := cluster.pod(key)) is not None and pod.node != to},
-        boot={name: alike[0] for name, alike in found.boots.items()},
-        delete=found.deleted,
+        boot={name: alike[0] for name, alike in found.solution.boots.items()},
+        delete=found.solution.deleted,
         unplaced=dict.fromkeys(sorted(waiting - placed.keys()), "no-room"),
         lower_bound=found.lower_bound,
     )
@@ -281,7 +283,7 @@ def equals_literal(seed: int, *, pods: int, limited: bool = False) -> bool:
     if problem.rollouts or overdrawn(problem):
         return False
     found = solved(problem, least_moves=False)
-    if None in found.assignment.values():
+    if None in found.solution.assignment.values():
         return False
     literal = solve_literal(compiled(question).unbound, WorkStop(PLENTY), at_most=found.cost)
     assert literal.proven, seed

@@ -61,7 +61,7 @@ def test_pods_may_change_places_between_kept_nodes() -> None:
     ]
     found = solved(*objects)
     assert found.least == 170_000
-    assert found.deleted == ("n3",)
+    assert found.solution.deleted == ("n3",)
 
 
 def test_who_stays_keeps_whom_it_needs() -> None:
@@ -72,8 +72,8 @@ def test_who_stays_keeps_whom_it_needs() -> None:
         web = deployed("web", ["n1"], cpu=200, rules=rules, pod_annotations=held)
         guard = deployed("guard", ["n2"], cpu=600, pod_annotations=held)
         found = solved(*objects, web, guard, on_sale=())
-        assert (found.assignment["shop/new-0"] == "n1") == free
-        assert (found.assignment["shop/cache-0"] == "n2") == free
+        assert (found.solution.assignment["shop/new-0"] == "n1") == free
+        assert (found.solution.assignment["shop/cache-0"] == "n2") == free
 
 
 def test_who_could_move_keeps_whom_it_needs_when_it_stays() -> None:
@@ -83,15 +83,15 @@ def test_who_could_move_keeps_whom_it_needs_when_it_stays() -> None:
         web = deployed("web", ["n1"], cpu=450, rules=rules)
         guard = deployed("guard", ["n2"], cpu=600, pod_annotations={"karpenter.sh/do-not-disrupt": "true"})
         found = solved(*objects, web, guard, on_sale=())
-        assert (found.assignment["shop/new-0"] == "n1") == free
+        assert (found.solution.assignment["shop/new-0"] == "n1") == free
 
 
 def test_the_first_of_a_kind_needs_nobody_and_the_second_needs_the_first() -> None:
     """Pods that need each other find one domain together."""
     objects = [small("n1", "a"), small("n2", "b"), deployed("team", [None, None, None], cpu=900, rules=near("team"))]
     found = solved(*objects)
-    zones = {"n1": "a", "n2": "b", **{name: alike[0].split("/")[1] for name, alike in found.boots.items()}}
-    assert len({zones[str(to)] for to in found.assignment.values()}) == 1
+    zones = {"n1": "a", "n2": "b", **{name: alike[0].split("/")[1] for name, alike in found.solution.boots.items()}}
+    assert len({zones[str(to)] for to in found.solution.assignment.values()}) == 1
 
 
 def test_a_pool_is_shared_by_its_offers() -> None:
@@ -103,8 +103,8 @@ def test_a_pool_is_shared_by_its_offers() -> None:
         deployed("right", [None], cpu=1500, rules=zoned[1], priority=5),
     ]
     found = solved(*objects, on_sale=pooled)
-    assert found.assignment["shop/left-0"] is None
-    assert found.assignment["shop/right-0"] in found.boots
+    assert found.solution.assignment["shop/left-0"] is None
+    assert found.solution.assignment["shop/right-0"] in found.solution.boots
 
 
 def replace_offer(one: Offer, **more: Any) -> Offer:
@@ -120,7 +120,7 @@ def test_one_pod_of_high_priority_outweighs_any_number_below() -> None:
         deployed("plain", [None, None], cpu=900),
     ]
     found = solved(*objects, on_sale=())
-    assert [key for key, to in found.assignment.items() if to is None] == ["shop/plain-0", "shop/plain-1"]
+    assert [key for key, to in found.solution.assignment.items() if to is None] == ["shop/plain-0", "shop/plain-1"]
 
 
 def test_an_optimum_is_proven_whatever_the_unit_of_prices() -> None:
@@ -153,16 +153,16 @@ def test_a_ceiling_keeps_newcomers_below_it() -> None:
     """Nothing new is placed above 50 % of a node, what is there may stay."""
     objects = [small("n1"), deployed("web", ["n1", "n1"], cpu=700), deployed("new", [None], cpu=300)]
     found = solved(*objects, percent=50)
-    assert found.assignment["shop/new-0"] in found.boots
-    assert found.assignment["shop/web-0"] == "n1"
+    assert found.solution.assignment["shop/new-0"] in found.solution.boots
+    assert found.solution.assignment["shop/web-0"] == "n1"
 
 
 def test_a_host_port_is_had_once_per_node() -> None:
     """Two pods with one host port never come to share a node, however small they are."""
     rules = PlacementRules(host_ports=(HostPort(port=80),))
     found = solved(small("n1"), small("n2"), stateful("edge", ["n1", "n2"], rules=rules))
-    assert found.assignment == {"shop/edge-0": "n1", "shop/edge-1": "n2"}
-    assert found.deleted == ()
+    assert found.solution.assignment == {"shop/edge-0": "n1", "shop/edge-1": "n2"}
+    assert found.solution.deleted == ()
 
 
 def test_a_barred_move_is_not_made_again() -> None:
@@ -171,13 +171,13 @@ def test_a_barred_move_is_not_made_again() -> None:
     problem = problem_of(cluster(*objects, deployed("low", ["n1", "n2", "n3"], cpu=300)), ())
     first = solve_exact(problem, WorkStop(20_000))
     assert first is not None
-    sent = {key: to for key, to in first.assignment.items() if key.startswith("shop/low") and to == "n2"}
+    sent = {key: to for key, to in first.solution.assignment.items() if key.startswith("shop/low") and to == "n2"}
     stuck = [key for key in sent if key != "shop/low-1"]
     assert stuck, "somebody joins the pods of n2"
-    fewer = forbid_moves(problem, stuck, assignment=first.assignment, boots=first.boots)
+    fewer = forbid_moves(problem, stuck, first.solution)
     second = solve_exact(fewer, WorkStop(20_000))
     assert second is not None
-    assert all(second.assignment[key] != "n2" for key in stuck)
+    assert all(second.solution.assignment[key] != "n2" for key in stuck)
     assert second.least >= first.least
     assert sum(len(kind.pods) for kind in fewer.kinds) == sum(len(kind.pods) for kind in problem.kinds)
     same = as_it_is(fewer)
@@ -200,7 +200,7 @@ def test_a_spread_may_be_asked_to_hold_while_the_old_copies_are_there() -> None:
     second = solve_exact(stricter, WorkStop(20_000))
     assert second is not None
     assert second.least == 3 * 85_000
-    assert sorted(Counter(second.assignment.values()).values()) == [2, 2, 2]
+    assert sorted(Counter(second.solution.assignment.values()).values()) == [2, 2, 2]
     alone = ExactSolution((True, *[False] * 5), boots=(), stay=({0: 1},), arrive=({0: 5},), lost=(0,))
     assert flaws(problem, alone) == ()
     assert flaws(stricter, alone)

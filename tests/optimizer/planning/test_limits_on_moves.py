@@ -113,7 +113,7 @@ def test_the_exact_model_with_a_price_of_moves_equals_brute_force(price: int) ->
         assert found is not None, seed
         assert free is not None, seed
         pods = instance.cluster.pods_by_key
-        moved = [key for key, to in found.assignment.items() if to and pods[key].node not in (None, to)]
+        moved = [key for key, to in found.solution.assignment.items() if to and pods[key].node not in (None, to)]
         paid = sum(price * disruption_cost(instance.cluster, pods[key]) // ORDINARY for key in moved)
         answer = value(instance.cluster, found)
         assert (answer.lost, found.cost + paid) == (best.lost, best.cost), seed

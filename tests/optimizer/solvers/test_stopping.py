@@ -12,10 +12,12 @@ from tests.optimizer.instances import boutique
 from tests.support.builders import NOW
 
 from kinema_core.events import Solve, Stop
-from kinema_optimizer.exact.aggregated import Result, solve_aggregated
+from kinema_optimizer.exact.aggregated import solve_aggregated
 from kinema_optimizer.exact.first_fit import starts
 from kinema_optimizer.problem.compile import Compiled, compiled
+from kinema_optimizer.problem.instance import Solution
 from kinema_optimizer.problem.question import Question
+from kinema_optimizer.problem.solution import ModelResult
 from kinema_optimizer.solvers import stopping
 from kinema_optimizer.solvers.mip import Model, solve
 from kinema_optimizer.solvers.stopping import (
@@ -41,19 +43,19 @@ def hard() -> Compiled:
     return compiled(Question(state, offers, NOW, "reschedule"))
 
 
-def solved(problem: Compiled, stop: StopRule) -> Result:
+def solved(problem: Compiled, stop: StopRule) -> ModelResult[Solution]:
     """The aggregated model's answer under a rule."""
     return solve_aggregated(problem.problem, problem.unbound, starts(problem.problem), stop)
 
 
-def facts(result: Result) -> object:
+def facts(result: ModelResult[Solution]) -> object:
     """All of a result in values that compare."""
     one = result.solution
     counts = (one.keep, one.changes.matrix(99), one.boots, one.booted.matrix(99), one.unplaced)
     return [array.tolist() for array in counts], result.least, result.lower_bound, result.stops, result.method
 
 
-def recorded(result: Result) -> Solve:
+def recorded(result: ModelResult[Solution]) -> Solve:
     """What a plan records of a solve."""
     return solve_with(result.stops)
 

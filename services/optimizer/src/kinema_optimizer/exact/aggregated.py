@@ -23,6 +23,7 @@ from kinema_optimizer.exact.first_fit import rounded, starts
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.dense import DenseInstance, with_replaceable, without_replaceable
 from kinema_optimizer.problem.instance import Solution, cost, flaws, moves
+from kinema_optimizer.problem.solution import ModelResult
 from kinema_optimizer.request.objective import SLACK
 from kinema_optimizer.solvers.mip import Model, solve
 from kinema_optimizer.solvers.stopping import StopRule
@@ -36,28 +37,6 @@ LARGE: Final = 10**6
 """Rows with greater coefficients are scaled to a right side of 1, where the tolerance is meant to apply."""
 
 
-@dataclass(frozen=True)
-class Result:
-    """A solution, what no solution can cost less than, and how both were found.
-
-    `lower_bound` (micro-USD per hour) is HiGHS' dual bound made safe: lowered by a tolerance, then raised to the next
-    multiple of the price unit, as every cost is one. It rests on floating-point arithmetic inside HiGHS and is no
-    exact certificate. `solution` is checked in integers.
-    """
-
-    solution: Solution
-    least: int
-    """Least cost found; the solution may cost 1/1000 more where that saves moves."""
-    lower_bound: int
-    stops: tuple[Stop, ...]
-    method: str
-
-    @property
-    def proven(self) -> bool:
-        """No plan costs less than the least cost found."""
-        return self.lower_bound >= self.least
-
-
 def solve_aggregated(
     problem: DenseInstance,
     free: DenseInstance,
@@ -65,7 +44,7 @@ def solve_aggregated(
     stop: StopRule,
     *,
     least_moves: bool = True,
-) -> Result:
+) -> ModelResult[Solution]:
     """Solve the problem; see the module.
 
     Args:
@@ -87,10 +66,14 @@ def solve_aggregated(
         run.bound_of(free)
     if least_moves:
         run.fewest_moves()
-    return Result(
+    proven = run.lower_bound >= run.least
+    return ModelResult(
         solution=run.best,
+        cost=cost(problem, run.best),
         least=run.least,
         lower_bound=run.lower_bound,
+        proven=proven,
+        settled=proven,
         stops=tuple(run.stops),
         method="class-aggregated MIP (HiGHS)" if run.searched else "first fit, LP bound (HiGHS)",
     )

@@ -64,6 +64,7 @@ from kinema_optimizer.problem.rules.read import (
     read_rules,
 )
 from kinema_optimizer.problem.rules.reduce import closed_by_spread
+from kinema_optimizer.problem.solution import NamedSolution
 from kinema_optimizer.request.objective import price_of_moves
 
 MOST_PODS: Final = 40
@@ -574,26 +575,13 @@ def hold_spreads_in_transit(problem: ExactInstance, stuck: Iterable[str]) -> Exa
     return None if problem.doubled or waiting.isdisjoint(stuck) else replace(problem, doubled=True)
 
 
-def forbid_moves(
-    problem: ExactInstance,
-    stuck: Iterable[str],
-    *,
-    assignment: Mapping[str, str | None],
-    boots: Mapping[str, tuple[str, ...]],
-) -> ExactInstance:
-    """Return the problem in which none of these pods, nor one like it on the same node, may go where it was sent.
-
-    Args:
-        problem: what was solved.
-        stuck: keys of the pods.
-        assignment: where the solution sent every pod: a live node's or a new node's name.
-        boots: the offers of every new node.
-    """
+def forbid_moves(problem: ExactInstance, stuck: Iterable[str], solution: NamedSolution) -> ExactInstance:
+    """Return the problem in which none of these pods (keys), nor one like it on its node, may go where it was sent."""
     for key in sorted(stuck):
-        to = assignment.get(key)
+        to = solution.assignment.get(key)
         index = next((number for number, kind in enumerate(problem.kinds) if key in kind.pods), None)
         if to is not None and index is not None:
-            problem = _without(problem, index, key, to=to, offers=boots.get(to, ()))
+            problem = _without(problem, index, key, to=to, offers=solution.boots.get(to, ()))
     return problem
 
 

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kinema_core.events import Stop
 from kinema_optimizer.exact import mip
@@ -37,7 +37,7 @@ from kinema_optimizer.exact.model import (
     updates,
     worth,
 )
-from kinema_optimizer.problem.solution import NamedSolution, Progress, Report, report_nothing
+from kinema_optimizer.problem.solution import ModelResult, NamedSolution, Progress, Report, report_nothing
 from kinema_optimizer.request.objective import SLACK
 from kinema_optimizer.solvers.mip import Outcome, solve
 from kinema_optimizer.solvers.stopping import StopRule
@@ -46,22 +46,8 @@ Measure: TypeAlias = Callable[[ExactInstance, ExactSolution], tuple[int, ...]]
 """What a phase makes small, most important first."""
 
 
-@dataclass(frozen=True)
-class ExactResult(NamedSolution):
-    """Where every pod goes, and what is proven about it."""
-
-    cost: int
-    """Micro-USD per hour of all nodes kept and booted."""
-    least: int
-    """Least cost found, which `cost` may exceed by 1/1000 for fewer moves."""
-    lower_bound: int
-    """No plan that leaves out no more pods costs less."""
-    proven: bool
-    """Nothing costs less than `least`, and no fewer pods can be left out."""
-    settled: bool
-    """No plan within the limit on moves is worth more: `cost`, or what it is with preferences and moves priced."""
-    stops: tuple[Stop, ...]
-    method: str = "exact MIP with all rules (HiGHS)"
+METHOD: Final = "exact MIP with all rules (HiGHS)"
+ExactResult: TypeAlias = ModelResult[NamedSolution]
 
 
 def solve_exact(
@@ -353,19 +339,15 @@ def _result(run: _Run, known: _Known, *, settled: bool) -> ExactResult:
     problem, best = run.problem, run.found
     # What few moves leave out may cost less than what no plan costs less than that leaves out no more.
     same = lost_by_priority(problem, best) == lost_by_priority(problem, known.best)
-    named = _by_name(problem, best)
-    return ExactResult(
-        assignment=named.assignment,
-        boots=named.boots,
-        deleted=named.deleted,
-        updates=named.updates,
-        alike=named.alike,
+    return ModelResult(
+        solution=_by_name(problem, best),
         cost=cost(problem, best),
         least=known.least,
         lower_bound=known.lower_bound if same else problem.fixed_price,
         proven=known.proven and same,
         settled=settled and same,
         stops=tuple(run.stops),
+        method=METHOD,
     )
 
 

@@ -211,7 +211,7 @@ class Portfolio:
         assert result.exact is not None, "only the exact model lets pods change places"
         instance, found = result.exact
         stricter = hold_spreads_in_transit(instance, stuck)
-        fewer = stricter or forbid_moves(instance, stuck, assignment=found.assignment, boots=found.boots)
+        fewer = stricter or forbid_moves(instance, stuck, found.solution)
         again = None
         if self.fallback is None:
             again = next(iter(self.solve_exact(fewer, hurried=self.options.max_moves is None)), None)
@@ -339,7 +339,7 @@ class Portfolio:
 
     def _named(self, instance: ExactInstance, found: ExactResult) -> SolverResult:
         """Return the exact model's result."""
-        outcome = of_names(self.problem, found)
+        outcome = of_names(self.problem, found.solution)
         return SolverResult(outcome, found.lower_bound, found.proven, found.method, (instance, found))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -62,6 +62,32 @@ class NamedSolution:
     """Workloads that are moved by a rolling update: their every pod is replaced, also where it is."""
     alike: tuple[tuple[str, ...], ...]
     """Pods of the assignment that may change places."""
+
+
+_Found = TypeVar("_Found", Solution, NamedSolution)
+
+
+@dataclass(frozen=True)
+class ModelResult(Generic[_Found]):
+    """A solution by branch and bound, checked in integers, and what is proven about it.
+
+    The bound rests on HiGHS' dual bound, made safe: lowered by a tolerance, then raised to the next multiple of the
+    price unit, as every cost is one. It is no exact certificate.
+    """
+
+    solution: _Found
+    cost: int
+    """Micro-USD per hour of all nodes kept and booted."""
+    least: int
+    """Least cost found, which `cost` may exceed by 1/1000 for fewer moves."""
+    lower_bound: int
+    """No plan that leaves out no more pods costs less."""
+    proven: bool
+    """Nothing costs less than `least`, and no fewer pods can be left out."""
+    settled: bool
+    """No plan within the limit on moves is worth more: `cost`, or what it is with preferences and moves priced."""
+    stops: tuple[Stop, ...]
+    method: str
 
 
 def cost_of(problem: Instance, state: Incumbent) -> int:
