@@ -18,7 +18,8 @@ from kinema_core.model.cluster import Cluster
 from kinema_optimizer.exact.build import exact_instance, forbid_moves, hold_spreads_in_transit
 from kinema_optimizer.exact.model import ExactInstance, ExactSolution, as_it_is, flaws
 from kinema_optimizer.exact.solve import ExactResult, solve_exact
-from kinema_optimizer.planning.planner import plan_for, plan_from
+from kinema_optimizer.planning.planner import SalvageStop, plan_for, plan_from
+from kinema_optimizer.planning.task import Request
 from kinema_optimizer.problem.compile import sites_of
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import Progress, incumbent_report
@@ -233,7 +234,9 @@ def test_the_exact_model_reports_the_plans_that_it_finds() -> None:
     incumbent = incumbent_report(len(told), [news for news in told if news.answer is not None][-1])
     assert incumbent is not None
     assert made.solve is not None
-    saved = plan_from(state, on_sale, now=NOW, settings=settings, incumbent=incumbent, solve=made.solve)
+    saved = plan_from(
+        Request(state, on_sale, NOW, settings, "reschedule", SalvageStop()), incumbent=incumbent, solve=made.solve
+    )
     assert saved.cost.after == made.cost.after < made.cost.before
     assert saved.placements == made.placements
 

@@ -19,7 +19,8 @@ from kinema_core.model.cluster import Cluster
 from kinema_optimizer.bounds.certificate import lower_bound
 from kinema_optimizer.exact.build import exact_instance
 from kinema_optimizer.exact.solve import solve_exact
-from kinema_optimizer.planning.planner import plan_for, plan_from
+from kinema_optimizer.planning.planner import SalvageStop, plan_for, plan_from
+from kinema_optimizer.planning.task import Request
 from kinema_optimizer.problem.compile import compiled, sites_of
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import Progress, incumbent_report
@@ -231,10 +232,7 @@ def test_a_large_cluster_is_left_as_it_is_where_smaller_requests_are_dearer() ->
     incumbent = incumbent_report(1, heard[0])
     assert incumbent is not None
     salvaged = plan_from(
-        state,
-        on_sale,
-        now=NOW,
-        settings=PlanningSettings(),
+        Request(state, on_sale, NOW, PlanningSettings(), "reschedule", SalvageStop()),
         incumbent=incumbent,
         solve=found.solve,
         forecasts=falls,

@@ -13,7 +13,8 @@ from kinema_core.events import ClusterObject, Node, PlacementRules, Plan, PodTer
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.explain.explain import explain_node, explain_pod
-from kinema_optimizer.planning.planner import plan_for, plan_from
+from kinema_optimizer.planning.planner import SalvageStop, plan_for, plan_from
+from kinema_optimizer.planning.task import Request
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import flaws, moves
 from kinema_optimizer.problem.question import Question
@@ -194,7 +195,11 @@ def test_packings_that_move_groups_are_valid_plans() -> None:
             violations = check_plan(plan_of(found, packing), state, offers, NOW)
             assert {one.code for one in violations} <= {"pending-placeable"}, seed
             incumbent = IncumbentReport(1, packing, 0, ())
-            plan = plan_from(state, offers, now=NOW, settings=PlanningSettings(), incumbent=incumbent, solve=SOLVE)
+            plan = plan_from(
+                Request(state, offers, NOW, PlanningSettings(), "reschedule", SalvageStop()),
+                incumbent=incumbent,
+                solve=SOLVE,
+            )
             assert check_plan(plan, state, offers, NOW, ordered=True) == (), seed
             went = {item.pod for item in plan.placements if item.source not in (None, item.to)}
             tally += Counter(plans=1, grouped=len(went & grouped), whole=plan.moves == moves(found.packing, packing))

@@ -14,14 +14,15 @@ from kinema_core.model.checker.check import check_plan
 from kinema_optimizer.columns import compiled
 from kinema_optimizer.planning import planner, portfolio
 from kinema_optimizer.planning.ordering import unmoved
-from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.planning.planner import SalvageStop, plan_for, plan_from
 from kinema_optimizer.planning.task import Request
+from kinema_optimizer.problem.solution import Progress, incumbent_report
 from kinema_optimizer.process.job import none_of
 from kinema_optimizer.request.objective import Window
 from kinema_optimizer.search import kernels
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers import stopping
-from kinema_optimizer.solvers.stopping import ClockStop, RecordedStop, StopRule
+from kinema_optimizer.solvers.stopping import ClockStop, RecordedStop, StopRule, WorkStop
 
 CLUSTER, OFFERS = boutique(6, seed=5, nodes=6)
 SEARCHED = PlanningSettings(windows=(Window(move_price_usd=0.0),), time_limit_seconds=10, workers=1)
@@ -122,3 +123,17 @@ def test_compiled_code_is_kept_where_that_is_possible(tmp_path: Path, monkeypatc
     monkeypatch.setattr(compiled, "cache_directory", lambda: None)
     assert not compiled.is_compiled()
     compiled.note_compiled()
+
+
+def test_the_order_of_a_salvaged_plan_has_a_limit() -> None:
+    """A solve that failed has used its time up: where an order takes more waves than that, no pod moves."""
+    heard: list[Progress] = []
+    made = plan_for(CLUSTER, OFFERS, now=NOW, settings=EXACT, stop=WorkStop(1000), progress=heard.append)
+    incumbent = next(one for news in reversed(heard) if (one := incumbent_report(1, news)) is not None)
+
+    def salvaged(stop: StopRule) -> Plan:
+        request = Request(CLUSTER, OFFERS, NOW, EXACT, "reschedule", stop)
+        return plan_from(request, incumbent=incumbent, solve=made.solve)
+
+    assert salvaged(SalvageStop()).moves
+    assert not salvaged(SalvageStop(1)).moves

@@ -14,7 +14,8 @@ from tests.support.builders import NOW, cluster, deployed, node, offer, pod
 from kinema_core.events import Offer, Solve
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.planning.planner import plan_for, plan_from
+from kinema_optimizer.planning.planner import SalvageStop, plan_for, plan_from
+from kinema_optimizer.planning.task import Request
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import Instance, Solution, content, cost, flaws, given_up, moves
 from kinema_optimizer.problem.question import Question
@@ -85,7 +86,9 @@ def test_its_plan_moves_the_half_before_the_whole() -> None:
     problem = problem_of(state)
     found = search(problem, problem, SearchOptions(workers=1), WorkStop(8))
     incumbent = IncumbentReport(1, found.packing, found.bound.value, ())
-    plan = plan_from(state, SOLD_OUT, now=NOW, settings=PlanningSettings(), incumbent=incumbent, solve=SOLVE)
+    plan = plan_from(
+        Request(state, SOLD_OUT, NOW, PlanningSettings(), "reschedule", SalvageStop()), incumbent=incumbent, solve=SOLVE
+    )
     waves = {step.pod.rsplit("/", 1)[-1].split("-")[0]: step.wave for step in plan.steps if step.action == "move"}
     assert waves["half"] < waves["whole"]
     assert plan.cost.after == pytest.approx(0.2)
@@ -120,7 +123,11 @@ def test_plans_of_packings_that_give_pods_up_are_ordered_soundly() -> None:
         if packing is None or not given_up(found.packing, packing).any():
             continue
         incumbent = IncumbentReport(1, packing, 0, ())
-        plan = plan_from(state, offers, now=NOW, settings=PlanningSettings(), incumbent=incumbent, solve=SOLVE)
+        plan = plan_from(
+            Request(state, offers, NOW, PlanningSettings(), "reschedule", SalvageStop()),
+            incumbent=incumbent,
+            solve=SOLVE,
+        )
         assert check_plan(plan, state, offers, NOW, ordered=True) == (), seed
         tally += Counter(plans=1, moves=plan.moves, whole=plan.moves == moves(found.packing, packing))
     assert tally["plans"] > 20

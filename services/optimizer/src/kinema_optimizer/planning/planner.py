@@ -35,7 +35,7 @@ from kinema_optimizer.search import kernels
 from kinema_optimizer.search.neighborhood import TaskPool
 from kinema_optimizer.search.search import SearchOptions
 from kinema_optimizer.settings import PlanningSettings
-from kinema_optimizer.solvers.stopping import BUILD, KERNELS, ORDER, WAVE, ClockStop, StopRule, WorkStop, within
+from kinema_optimizer.solvers.stopping import BUILD, KERNELS, ORDER, WAVE, ClockStop, Over, StopRule, WorkStop, within
 
 PRICING_SHARE: Final = 0.1
 """Of the time limit: on large clusters the search would leave none to price constraints."""
@@ -88,23 +88,23 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     return made.task.finish(plan, lower_bound=made.result.lower_bound, optimal=made.result.optimal)
 
 
-def plan_from(  # noqa: PLR0913 - the question as in `plan_for`, and all are named
-    cluster: Cluster,
-    offers: tuple[Offer, ...],
-    *,
-    now: datetime,
-    settings: PlanningSettings,
-    incumbent: IncumbentReport,
-    solve: Solve,
-    mode: Mode = "reschedule",
-    forecasts: tuple[WorkloadForecast, ...] = (),
-) -> Plan:
+class SalvageStop(WorkStop):
+    """Limit of the waves that the order of a salvaged plan may have: its time is over, and a replay makes it again."""
+
+    def __init__(self, waves: int = 200) -> None:
+        super().__init__(waves)
+
+    def noted(self, phase: str) -> Over:
+        """See `StopRule`."""
+        return StopRule.noted(self, phase)
+
+
+def plan_from(request: Request, *, incumbent: IncumbentReport, solve: Solve, forecasts: Forecasts = ()) -> Plan:
     """Return the plan of the incumbent of a solve that failed: built, ordered and checked like any other.
 
     Raises:
         PriceError: live nodes have no price. UnsoundPlanError: the checker refuses the plan.
     """
-    request = Request(cluster, offers, now, settings, mode, WorkStop(0))
     task = request.task(forecasts)
     outcome = outcome_of(task.problem, incumbent.answer)
     task, plan = _worthwhile(request, forecasts, task, order_plan(task.problem, outcome, request.stop)[0])

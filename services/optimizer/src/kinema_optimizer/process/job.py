@@ -35,8 +35,9 @@ from kinema_core.model.checker.check import Violation
 from kinema_core.model.cluster import Cluster, all_objects, evolve
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_optimizer.errors import UnsoundPlanError
-from kinema_optimizer.planning.planner import plan_for, plan_from
+from kinema_optimizer.planning.planner import SalvageStop, plan_for, plan_from
 from kinema_optimizer.planning.portfolio import UNSEARCHED
+from kinema_optimizer.planning.task import Request
 from kinema_optimizer.problem.solution import IncumbentReport, Progress, Report, incumbent_report
 from kinema_optimizer.search.neighborhood import TaskPool
 from kinema_optimizer.settings import PlanningSettings
@@ -111,16 +112,9 @@ def salvage(job: Job, failure: Failure, incumbent: IncumbentReport | None) -> Pl
     if incumbent is None:
         return none
     try:
-        plan = plan_from(
-            job.cluster,
-            job.offers,
-            now=job.now,
-            settings=job.settings,
-            mode=job.mode,
-            forecasts=job.forecasts,
-            incumbent=incumbent,
-            solve=solve_of(failure, incumbent, job.settings.seed),
-        )
+        request = Request(job.cluster, job.offers, job.now, job.settings, job.mode, SalvageStop())
+        report = solve_of(failure, incumbent, job.settings.seed)
+        plan = plan_from(request, incumbent=incumbent, solve=report, forecasts=job.forecasts)
     except UnsoundPlanError:
         return none
     return none if plan.status == "nothing-better" else mark_failure(plan, failure, incumbent)
