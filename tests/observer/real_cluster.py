@@ -14,8 +14,8 @@ import msgspec
 from tests.controlplane.access import Access
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.proxy import FaultyProxy
-from tests.observer.scripted_api import eventually
 from tests.observer.scripted_source import folded
+from tests.support.waiting import eventually
 
 from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.runtime.clock import SystemClock

@@ -145,20 +145,6 @@ async def connected(server: ScriptedApi, directory: Path, *, timeout_seconds: fl
     return await connect(kubeconfig(directory / "kubeconfig", server.url), timeout_seconds=timeout_seconds)
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    """Wait for something to come true; fails after `seconds`."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - what is waited for knows nothing of tests
-            await asyncio.sleep(0.005)
-
-
-async def eventually(probe: Callable[[], Awaitable[object]], seconds: float = 120.0) -> None:
-    """Wait for a question to be answered with yes; fails after `seconds`."""
-    async with asyncio.timeout(seconds):
-        while not await probe():  # noqa: ASYNC110 - what is waited for knows nothing of tests
-            await asyncio.sleep(0.1)
-
-
 def keys(reflector: Reflector) -> Iterator[str]:
     """Keys of what the reflector holds, sorted."""
     return iter(sorted(item.key for item in reflector.contents()))

@@ -17,10 +17,11 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
-from tests.observer.scripted_api import eventually, kubeconfig
+from tests.observer.scripted_api import kubeconfig
 from tests.support.faults import armed
 from tests.support.nats_broker import PASSWORDS, Broker
 from tests.support.nats_broker import running as running_broker
+from tests.support.waiting import eventually
 
 from kinema_cli.local.nats_server import free_port
 from kinema_core.events import ClusterDelta, ClusterSnapshot, IterationStarted

@@ -237,13 +237,14 @@ class World:
         self.on_second()
         await self.observe()
         try:
-            await self._service.tick(await self._leased())
+            await self._service.tick(await self.lease())
             for _ in range(30):
                 await asyncio.sleep(0)
         except CrashError:
             await self._restart()
 
-    async def _leased(self) -> Lease:
+    async def lease(self) -> Lease:
+        """The rescheduler's lease, taken if it is not held."""
         if self._lease is None:
             self._lease = await self.bus.acquire("rescheduler", 3600)
             assert self._lease is not None

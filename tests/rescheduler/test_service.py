@@ -12,6 +12,7 @@ from tests.rescheduler.harness import CLUSTER, World
 from tests.rescheduler.memory_effects import MemoryProvider, MemoryWriter
 from tests.rescheduler.plans_in_memory import fragmented_plan, small_plan
 from tests.support.builders import cluster, deployed, node, tiny
+from tests.support.waiting import eventually, until
 
 from kinema_core.events import (
     AbortRequested,
@@ -59,36 +60,34 @@ def service(world: World, *, lease_seconds: float = 9.0, catalog_seconds: float 
     )
 
 
+async def ended(running: asyncio.Task[None]) -> None:
+    """Cancel a service, as SIGTERM does, and wait for its end."""
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
 async def test_standby_does_nothing_until_the_lease_is_free() -> None:
     """While somebody else holds the lease nothing is decided; once it is free the plan begins."""
-    before, plan = small_plan()
-    world = World(before)
-    await world.accept(plan)
+    world = World(*small_plan())
+    await world.accept()
     other = await world.bus.acquire("rescheduler", 60)
     assert other is not None
     running = asyncio.create_task(service(world, lease_seconds=3).run())
     await asyncio.sleep(0.1)
     assert world.intents() == []
     await other.release()
-    for _ in range(300):
-        await asyncio.sleep(0.01)
-        if world.intents():
-            break
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
-    assert world.intents()
+    await until(world.intents)
+    await ended(running)
     assert await world.bus.acquire("rescheduler", 60) is not None, "the lease is given up at the end"
 
 
 async def test_lower_revision_never_acts_after_a_higher_one() -> None:
     """A process that reads an event with a higher lease revision than its own stops before its next effect."""
-    before, plan = small_plan()
-    world = World(before)
-    accepted = await world.accept(plan)
+    world = World(*small_plan())
+    accepted = await world.accept()
     mine = service(world)
-    lease = await world.bus.acquire("rescheduler", 60)
-    assert lease is not None
+    lease = await world.lease()
     foreign = StepFailed(plan="x", step="boot/x", fencing=lease.revision + 1, reason="r", detail="", retry=False)
     await world.bus.publish(
         answer(foreign, cause=accepted, service="rescheduler", n="x", now=world.clock.now(), state=1)
@@ -130,10 +129,9 @@ class OvertakenBus(MemoryBus):
 
 async def test_woken_process_makes_no_effect_after_its_successor_acted() -> None:
     """A process that slept through the loss of its lease stops at its first intent, though it decides the same."""
-    before, plan = fragmented_plan()
-    world = World(before)
+    world = World(*fragmented_plan())
     world.bus = OvertakenBus()
-    await world.accept(plan)
+    await world.accept()
     woken, successor = service(world), service(world)
     first = await world.bus.acquire("rescheduler", 60)
     assert first is not None
@@ -177,8 +175,7 @@ class Expiring:
 @pytest.mark.slow
 async def test_effects_stop_with_the_lease_while_the_broker_is_away() -> None:
     """An effect does not outlive the lease, though an outcome that cannot be written keeps the loop waiting."""
-    before, plan = small_plan()
-    world = World(before)
+    world = World(*small_plan())
     stopped: list[str] = []
 
     class Halting(MemoryWriter):
@@ -193,7 +190,7 @@ async def test_effects_stop_with_the_lease_while_the_broker_is_away() -> None:
             raise AssertionError
 
     world.writer = Halting(world.memory)
-    await world.accept(plan)
+    await world.accept()
     mine = service(world)
     tenure = Tenure(Expiring(2))  # two seconds: a busy machine begins late
     await asyncio.wait_for(_act(tenure, 9, mine._act, mine._metrics), timeout=30)
@@ -203,21 +200,18 @@ async def test_effects_stop_with_the_lease_while_the_broker_is_away() -> None:
 
 async def test_nothing_is_decided_on_an_unknown_state() -> None:
     """Without a snapshot, or after a gap in the state, no step is intended."""
-    before, plan = small_plan()
-    world = World(before)
-    await world.accept(plan)
+    world = World(*small_plan())
+    await world.accept()
     world.bus.wipe("STATE")
-    lease = await world.bus.acquire("rescheduler", 60)
-    assert lease is not None
+    lease = await world.lease()
     await service(world).tick(lease)
     assert world.intents() == []
 
 
 async def test_broker_away_stops_action_and_comes_back() -> None:
     """While the broker is away nothing happens; afterwards the plan goes on to its end."""
-    before, plan = small_plan()
-    world = World(before)
-    await world.accept(plan)
+    world = World(*small_plan())
+    await world.accept()
     running = asyncio.create_task(service(world).run())
     await asyncio.sleep(0.05)
     world.bus.cut()
@@ -225,16 +219,15 @@ async def test_broker_away_stops_action_and_comes_back() -> None:
     await asyncio.sleep(0.1)
     assert set(world.writer.made) - set(made) <= {("plan-1", i.step.id) for i in world.intents()}
     world.bus.cut(reachable=True)
-    for _ in range(800):
+
+    async def over() -> bool:
         await world.clock.sleep(0.5)
         world.memory.catch_up()
         await world.observe()
-        await asyncio.sleep(0.01)
-        if world.end() is not None:
-            break
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+        return world.end() is not None
+
+    await eventually(over, pause=0.01)
+    await ended(running)
     assert isinstance(world.end(), ExecutionCompleted), world.told()
     assert world.problems == []
 
@@ -247,18 +240,12 @@ async def test_cancelled_service_tells_the_outcome_of_what_it_was_doing() -> Non
             await asyncio.sleep(0.15)
             return await super().perform(order)
 
-    before, plan = small_plan()
-    world = World(before)
+    world = World(*small_plan())
     world.writer = Slow(world.memory)
-    await world.accept(plan)
+    await world.accept()
     running = asyncio.create_task(service(world).run())
-    for _ in range(100):
-        await asyncio.sleep(0.01)
-        if world.intents():
-            break
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+    await until(world.intents)
+    await ended(running)
     done = {event.body.step for event in world.log() if isinstance(event.body, StepSucceeded)}
     assert {intent.step.id for intent in world.intents()} <= done
     assert await world.bus.acquire("rescheduler", 60) is not None
@@ -269,8 +256,7 @@ async def test_catalog_is_published_at_start_and_when_it_changed() -> None:
     world = World(tiny())
     await world.observe()
     world.provider = MemoryProvider(world.memory, parse_catalog(CATALOG))
-    lease = await world.bus.acquire("rescheduler", 60)
-    assert lease is not None
+    lease = await world.lease()
     mine = service(world, catalog_seconds=10)
 
     def published() -> list[CatalogPublished]:
@@ -302,8 +288,7 @@ async def test_provider_out_of_reach_is_reported_and_asked_again() -> None:
     world = World(tiny())
     await world.observe()
     world.provider = Away(world.memory)
-    lease = await world.bus.acquire("rescheduler", 60)
-    assert lease is not None
+    lease = await world.lease()
     health = Health("rescheduler", CLUSTER)
     mine = Rescheduler(
         settings=Settings(runtime=RuntimeSettings(cluster=CLUSTER), provider=SimSettings(url="http://127.0.0.1:8001")),
@@ -321,8 +306,7 @@ async def test_provider_out_of_reach_is_reported_and_asked_again() -> None:
 
 async def test_slow_provider_keeps_no_outcome_waiting() -> None:
     """A catalog that takes long holds up neither decisions nor outcomes."""
-    before, plan = small_plan()
-    world = World(before)
+    world = World(*small_plan())
 
     class Slow(MemoryProvider):
         async def catalog(self) -> Catalog:
@@ -330,9 +314,8 @@ async def test_slow_provider_keeps_no_outcome_waiting() -> None:
             raise AssertionError
 
     world.provider = Slow(world.memory)
-    await world.accept(plan)
-    lease = await world.bus.acquire("rescheduler", 60)
-    assert lease is not None
+    await world.accept()
+    lease = await world.lease()
     mine = service(world)
     for _ in range(10):
         await asyncio.wait_for(mine.tick(lease), timeout=30)
@@ -343,17 +326,15 @@ async def test_slow_provider_keeps_no_outcome_waiting() -> None:
 
 async def test_log_that_was_replaced_is_read_from_its_beginning() -> None:
     """A plan that is accepted on a new LOG is executed, though LOG is shorter than what was read before."""
-    before, plan = small_plan()
-    world = World(before)
-    lease = await world.bus.acquire("rescheduler", 60)
-    assert lease is not None
+    world = World(*small_plan())
+    lease = await world.lease()
     for number in range(20):
         await world.publish(AbortRequested(by="test"), f"noise-{number}")
     await world.observe()
     mine = service(world)
     await mine.tick(lease)
     world.bus.wipe("LOG")
-    await world.accept(plan)
+    await world.accept()
     await mine.tick(lease)
     assert world.intents() != []
     await mine._drop_tasks()
@@ -396,9 +377,8 @@ async def test_request_that_is_not_right_any_more_is_ignored(labels: dict[str, s
 
 async def test_request_during_a_plan_for_its_own_node_is_ignored() -> None:
     """The active plan deletes its nodes itself: each is deleted once."""
-    before, plan = fragmented_plan()
-    world = World(before)
-    await world.accept(plan)
+    world = World(*fragmented_plan())
+    await world.accept()
     for name in ("n1", "n6"):
         await leftover(world, name)
     await world.completes()

@@ -82,13 +82,6 @@ async def served(stage: Predictor, bus: MemoryBus, clock: ManualClock | None = N
             await task
 
 
-async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Wait for something to become true."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - conditions of any kind, on objects that tell nobody when they change
-            await asyncio.sleep(0.005)
-
-
 def forecasts(bus: MemoryBus) -> list[str]:
     """Ids of the forecasts in the LOG, in order."""
     return [event.id for event in bus.events("LOG") if isinstance(event.body, ForecastMade)]

@@ -55,7 +55,7 @@ async def test_cut_off_every_call_fails_until_it_is_back() -> None:
     await asyncio.sleep(0)
     bus.cut()
     bus.cut(reachable=True)
-    item = (await asyncio.wait_for(waiting, 5)).item
+    item = (await asyncio.wait_for(waiting, 60)).item
     assert isinstance(item, Stored)
 
 

@@ -40,7 +40,7 @@ async def stored(bus: NatsBus) -> list[Event]:
 async def leader(broker: Broker, stream: str) -> NatsServer:
     """The server that leads a stream."""
     client = await broker.raw()
-    answer = await client.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout=5)
+    answer = await client.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout=60)
     name = msgspec.json.decode(answer.data)["cluster"]["leader"]
     assert isinstance(broker.server, NatsCluster)
     return broker.server.servers[int(name.removeprefix("n"))]
@@ -55,7 +55,7 @@ async def test_publishes_and_recognizes_repetitions(broker: Broker) -> None:
     client = await broker.raw()
     headers = {**framed.headers, "Nats-Expected-Last-Subject-Sequence": "0"}
     raw = None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while raw is None:  # the server of a new connection learns a moment later who listens on the others
             with suppress(NoRespondersError):
                 raw = await client.request(subject_of(iteration(1)), framed.payload, headers=headers, timeout=5)

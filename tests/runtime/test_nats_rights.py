@@ -117,10 +117,10 @@ class TestOnBroker:
             kind = kinds_of(CONSUMES[user])[0]
             await broker.send(subject("c1", kind), b"{}")
             deliveries = bus.deliveries(user)
-            delivery = await asyncio.wait_for(anext(deliveries), 5)
+            delivery = await asyncio.wait_for(anext(deliveries), 60)
             await delivery.in_progress()
             await delivery.nak(0)
-            delivery = await asyncio.wait_for(anext(deliveries), 5)
+            delivery = await asyncio.wait_for(anext(deliveries), 60)
             assert delivery.attempt == 2
             await delivery.ack()
             assert await bus.position(user) == delivery.item.sequence
@@ -153,7 +153,7 @@ class TestOnBroker:
         """A service cannot take another's deliveries."""
         bus = await broker.bus("predictor")
         with pytest.raises(BusDeniedError):
-            await asyncio.wait_for(anext(bus.deliveries("decider")), 5)
+            await asyncio.wait_for(anext(bus.deliveries("decider")), 60)
 
     async def test_a_foreign_lease_is_refused(self, broker: Broker) -> None:
         """A service without a lease of its own cannot block another's."""
@@ -191,7 +191,7 @@ class TestOnBroker:
         broker.server._authorization = changed
         await asyncio.to_thread(broker.server.start)
         with pytest.raises(BusDeniedError, match="refuses the credentials"):
-            await asyncio.wait_for(waiting, 15)
+            await asyncio.wait_for(waiting, 60)
         with pytest.raises(BusDeniedError):
             await bus.publish(forecast(1))
         gc.collect()  # or another test would be told of that socket
@@ -203,7 +203,7 @@ class TestOnBroker:
         connection = Connection("predictor")
         await connection.open(broker.settings("predictor"))
         broker.server.kill()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not connection.client.is_reconnecting:  # noqa: ASYNC110 - the client tells nobody
                 await asyncio.sleep(0.01)
 
@@ -212,7 +212,7 @@ class TestOnBroker:
 
         monkeypatch.setattr(connection.client, "close", overlooked)
         await connection.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while asyncio.all_tasks() - before:  # noqa: ASYNC110 - the client tells nobody
                 await asyncio.sleep(0.01)
 
@@ -221,7 +221,7 @@ class TestOnBroker:
         url = f"nats://127.0.0.1:{free_port()}"
         settings = msgspec.structs.replace(broker.settings("observer"), nats_url=url, nats_connect_seconds=1.0)
         with pytest.raises(BusUnavailableError, match=f"{url} cannot be reached"):
-            await asyncio.wait_for(connect(settings), 5)
+            await asyncio.wait_for(connect(settings), 25)
 
     async def test_missing_streams_are_said(self, tmp_path: Path) -> None:
         """Before setup every call raises BusSetupError that says what to run."""
@@ -241,7 +241,7 @@ class TestOnBroker:
                 }
                 for name, call in calls.items():
                     with pytest.raises(BusSetupError, match="run `kinema setup`"):
-                        await asyncio.wait_for(call, 10)
+                        await asyncio.wait_for(call, 60)
                     assert name
                 with pytest.raises(BusSetupError):
                     await (await broker.bus("observer")).acquire("observer", 5)
@@ -254,9 +254,9 @@ class TestOnBroker:
         waiting = asyncio.ensure_future(anext(bus.deliveries("predictor")))
         await asyncio.sleep(0.3)
         client = await broker.raw()
-        await client.request(f"$JS.API.CONSUMER.DELETE.{STREAMS['LOG']}.predictor-c1", b"", timeout=5)
+        await client.request(f"$JS.API.CONSUMER.DELETE.{STREAMS['LOG']}.predictor-c1", b"", timeout=60)
         with pytest.raises(BusSetupError, match="predictor-c1"):
-            await asyncio.wait_for(waiting, 15)
+            await asyncio.wait_for(waiting, 60)
 
     async def test_only_the_admin_sets_up(self, broker: Broker) -> None:
         """Run as a service, setup is refused."""

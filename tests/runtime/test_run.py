@@ -102,9 +102,9 @@ async def test_stops_on_a_signal(broker: Broker, tmp_path: Path) -> None:
         assert process.stdout is not None
         out = b""
         while b"waiting\n" not in out:
-            out += await asyncio.wait_for(process.stdout.readline(), 20)
+            out += await asyncio.wait_for(process.stdout.readline(), 60)
         process.send_signal(number)
-        out += (await asyncio.wait_for(process.communicate(), 20))[0]
+        out += (await asyncio.wait_for(process.communicate(), 60))[0]
         assert process.returncode == 0
         assert b"cleaned up" in out
         events = [json.loads(line)["event"] for line in out.splitlines() if line.startswith(b"{")]
@@ -128,7 +128,7 @@ async def test_ready_follows_the_broker(broker: Broker, tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(*command(tmp_path, settings), stdout=subprocess.DEVNULL)
 
     async def status(path: str, wanted: int) -> None:
-        async with aiohttp.ClientSession() as session, asyncio.timeout(20):
+        async with aiohttp.ClientSession() as session, asyncio.timeout(60):
             while True:
                 try:
                     async with session.get(f"http://127.0.0.1:{port}{path}") as answer:
@@ -169,7 +169,7 @@ async def test_announces_its_settings_when_they_change(broker: Broker, tmp_path:
 async def test_what_a_person_must_mend_is_one_line(broker: Broker, tmp_path: Path, do: str, text: str) -> None:
     """A missing consumer, or an error that the service itself expects, is one line and exit code 1."""
     client = await broker.raw()
-    await client.request("$JS.API.CONSUMER.DELETE.KINEMA_LOG.decider-c1", b"", timeout=5)
+    await client.request("$JS.API.CONSUMER.DELETE.KINEMA_LOG.decider-c1", b"", timeout=60)
     line = one_line(await ended(command(tmp_path, broker.settings("decider"), do)))
     assert line.startswith("kinema-decider: ")
     assert text in line

@@ -9,9 +9,10 @@ from datetime import timedelta
 
 import pytest
 from structlog.testing import capture_logs
-from tests.runtime.serving import Predictor, State, forecasts, letters, served, until
+from tests.runtime.serving import Predictor, State, forecasts, letters, served
 from tests.support.bus_events import NOW, iteration, paused
 from tests.support.manual_clock import ManualClock
+from tests.support.waiting import until
 
 from kinema_core.events import (
     EMPTY,
@@ -343,7 +344,7 @@ async def test_a_log_made_anew_ends_the_service(bus: MemoryBus, longer: bool) ->
     for n in range(4, 14 if longer else 5):
         await bus.publish(paused(n) if longer and n < 13 else iteration(n))
     with pytest.raises(StreamResetError, match="starting over"):
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 60)
     last = bus.events("LOG")[-1].id
     async with served(Predictor(), bus):
         await until(lambda: forecasts(bus) == [f"{last}/predictor/0"])
@@ -362,7 +363,7 @@ async def test_what_a_person_must_mend_ends_the_service(
     await bus.publish(iteration(1))
     monkeypatch.setattr(bus, "publish", refuse)
     with pytest.raises(error):
-        await asyncio.wait_for(serve(Predictor(), bus, ManualClock(NOW), Health("predictor", "c1")), 5)
+        await asyncio.wait_for(serve(Predictor(), bus, ManualClock(NOW), Health("predictor", "c1")), 60)
     assert await bus.position("predictor") == 0
 
 

@@ -81,7 +81,7 @@ class Broker:
             nats_url=self.server.url,
             nats_user=user,
             nats_password=PASSWORDS.get(user, f"{user}-secret"),
-            nats_connect_seconds=10,
+            nats_connect_seconds=60,
             health_port=0,
         )
 
@@ -101,7 +101,7 @@ class Broker:
     async def send(self, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> None:
         """Store a message as somebody might send it, sound or not."""
         client = await self.raw()
-        answer = await client.request(subject, data, timeout=5, headers=dict(headers) if headers else None)
+        answer = await client.request(subject, data, timeout=60, headers=dict(headers) if headers else None)
         assert b'"seq"' in answer.data, answer.data
 
 

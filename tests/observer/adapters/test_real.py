@@ -26,8 +26,8 @@ from tests.observer.one_of_each import (
     vertical_definition,
 )
 from tests.observer.real_cluster import QUICK, Observed, observing, ticking
-from tests.observer.scripted_api import eventually, until
 from tests.observer.scripted_source import folded
+from tests.support.waiting import eventually, until
 
 from kinema_core.events import UsageSampled
 from kinema_core.runtime.clock import SystemClock
@@ -76,7 +76,7 @@ async def observed(
 ) -> AsyncIterator[Observed]:
     """An observer that has read the cluster once."""
     async with observing(control_plane, access, tmp_path) as each:
-        await until(each.source.listed, 60)
+        await until(each.source.listed)
         yield each
 
 
@@ -87,7 +87,7 @@ async def test_all_kinds_are_read_with_the_rights_of_the_observer(observed: Obse
         return any(one.type == "ReplicaSet" and one.namespace == namespace for one in folded(observed.bus).workloads)
 
     async with ticking(observed):
-        await until(complete, 60)  # a controller makes it from the Deployment, when it comes to that
+        await until(complete)  # a controller makes it from the Deployment, when it comes to that
         await observed.converged()
     state = folded(observed.bus)
     assert state.quarantined == ()
@@ -167,7 +167,7 @@ async def test_a_silent_watch_is_noticed(
     """A watch that says nothing for two bookmark periods is given up, and what it kept back is seen."""
     impatient = replace(QUICK, bookmark=1.5)
     async with observing(control_plane, access, tmp_path, patience=impatient) as observed:
-        await until(observed.source.listed, 60)
+        await until(observed.source.listed)
         async with ticking(observed):
             await observed.converged()
             assert observed.proxy.silence("pods|deployments") >= 2

@@ -29,8 +29,8 @@ from tests.observer.scripted_api import (
     status,
     stream,
     text,
-    until,
 )
+from tests.support.waiting import until
 
 from kinema_core.events import Pod, Quarantined
 from kinema_kubernetes.client import connect

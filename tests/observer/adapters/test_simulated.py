@@ -14,8 +14,9 @@ import aiohttp
 import msgspec
 import pytest
 from tests.observer.one_of_each import CSI_NODES, MERGE, csi_node
-from tests.observer.scripted_api import eventually, kubeconfig, until
+from tests.observer.scripted_api import kubeconfig
 from tests.observer.scripted_source import folded
+from tests.support.waiting import eventually, until
 
 from kinema_core.events import IterationStarted, Node, Pod, UsageSampled
 from kinema_core.model.cluster import Cluster, from_objects
@@ -76,7 +77,7 @@ class Running:
         async def same() -> bool:
             return folded(self.bus).objects == (await self.fresh()).objects
 
-        await eventually(same, 20)
+        await eventually(same)
 
 
 @pytest.fixture
