@@ -48,16 +48,19 @@ RUN --mount=type=cache,target=/root/.cache/uv \
 # The kernels are compiled for any processor of the architecture: an image runs on other machines than this one.
 ENV NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES=""
 RUN if [ -d /opt/kinema/lib/python3*/site-packages/kinema_optimizer ]; then \
-      /opt/kinema/bin/python -m kinema_optimizer.search.kernels; fi \
-    && find /opt/kinema -depth -type d \( -name tests -o -name test \) -path '*/site-packages/*' -exec rm -rf {} + \
+      /opt/kinema/bin/python -m kinema_optimizer.search.kernels; fi
+# No tests, and nothing that differs from build to build: uv notes the time, a copied folder has that of its source.
+RUN find /opt/kinema -depth -type d \( -name tests -o -name test \) -path '*/site-packages/*' -exec rm -rf {} + \
     && find /opt/kinema -name uv_cache.json -delete \
+    && find /opt/kinema -name RECORD -exec sed -i '/uv_cache.json/d' {} + \
     && case "${SERVICE}" in \
          admin|cli) ln -s kinema /opt/kinema/bin/run ;; \
          nats) ln -s nats-server /opt/kinema/bin/run ;; \
          *) ln -s "kinema-${SERVICE}" /opt/kinema/bin/run ;; \
        esac \
     && chmod -R a+rX /opt/kinema \
-    && find /opt/kinema -exec touch --no-dereference --date="@${SOURCE_DATE_EPOCH}" {} +
+    && mkdir -p /image/opt && mv /opt/kinema /image/opt/ \
+    && find /image -exec touch --no-dereference --date="@${SOURCE_DATE_EPOCH}" {} +
 
 FROM ${BASE}
 ARG SERVICE
@@ -73,7 +76,7 @@ LABEL org.opencontainers.image.title="kinema-${SERVICE}" \
 ENV PATH=/opt/kinema/bin:${PATH} HOME=/tmp PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES="" \
     KINEMA__RUNTIME__HEALTH_HOST=0.0.0.0
-COPY --from=build /opt/kinema /opt/kinema
+COPY --from=build /image/ /
 USER 65532:65532
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/opt/kinema/bin/run"]

@@ -94,6 +94,10 @@ def real(given: Path, cluster: str) -> dict[str, dict[str, Any]]:
         write(OUT / service / "kubeconfig", kubeconfig)
     if catalog.exists():
         write(OUT / "rescheduler" / "prices.csv", catalog.read_text(encoding="utf-8"))
+    everything = {
+        service: {name: value for name, value in found[service].items() if name != "runtime"} for service in found
+    }
+    write(OUT / "rescheduler" / "services.json", json.dumps(everything))
     return found
 
 
@@ -139,9 +143,11 @@ def main() -> None:
         "authorization": authorization(passwords, clusters),
     }
     write(OUT / "nats" / "nats-server.conf", json.dumps(configuration, indent=2))
-    os.chown(OUT / "nats-data", USER, USER)
-    if (OUT / "demo").exists():
-        os.chown(OUT / "demo", USER, USER)
+    if (OUT / "state").exists():
+        (OUT / "state" / "nats").mkdir(exist_ok=True)  # in it, the streams are mounted
+    for volume in ("nats-data", "demo", "state", "state/nats"):
+        if (OUT / volume).exists():
+            os.chown(OUT / volume, USER, USER)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from kinema_core.runtime.settings import load
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
-JOBS = {"prepare", "prepare-demo", "setup", "demo", "kinema"}
 ABSENT = (
     "kinema_sim",
     "kinema_optimizer",
@@ -45,7 +44,7 @@ def test_every_container_has_least_rights(name: str) -> None:
     assert "cap_add" not in service or name.startswith("prepare")
 
 
-@pytest.mark.parametrize("name", ["nats", "simulator", *prepare.SERVICES])
+@pytest.mark.parametrize("name", ["nats", "simulator", "all-in-one", *prepare.SERVICES])
 def test_what_runs_for_long_is_limited_and_asked_for_its_health(name: str) -> None:
     """Brokers and services have a memory limit and a health check, and no password in their environment."""
     service = COMPOSE["services"][name]
