@@ -10,7 +10,6 @@ them, less what the chart sets itself.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -27,7 +26,7 @@ from tools.event_catalog import write_or_check
 from tools.settings_reference import SERVICES, fields_of
 
 from kinema_cli.admin import steering_policy
-from kinema_core.runtime.rights import USERS, authorization
+from kinema_core.runtime.rights import USERS, authorization_text
 from kinema_kubernetes.rights import Rule, as_written
 from kinema_observer.rights import RULES
 from kinema_rescheduler.kubernetes import rights as rescheduler
@@ -499,9 +498,7 @@ def files() -> Iterator[tuple[Path, str]]:
     yield from _of_chart("kinema", UMBRELLA, schema(Umbrella, **charts), about)
     for service, rules in rights().items():
         yield CHARTS / f"kinema-{service}" / "files" / "rights.json", _json(rules)
-    users = authorization({user: f"${user.upper()}_PASSWORD" for user in USERS}, [CLUSTER])
-    # The server replaces a variable only where no quotes stand around it.
-    yield CHARTS / "kinema-nats" / "files" / "authorization.conf", re.sub(r'"(\$[A-Z]+_PASSWORD)"', r"\1", _json(users))
+    yield CHARTS / "kinema-nats" / "files" / "authorization.conf", authorization_text([CLUSTER]) + "\n"
     yield CHARTS / "kinema-nats" / "files" / "users.json", _json(USERS)
 
 

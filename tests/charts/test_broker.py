@@ -23,7 +23,7 @@ from kinema_core.runtime.bus import BusDeniedError
 from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.rights import USERS
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_core.runtime.setup import Layout, missing, setup
+from kinema_core.runtime.setup import Layout, inspect, setup
 
 pytestmark = [pytest.mark.cluster, pytest.mark.connected]
 
@@ -124,7 +124,7 @@ async def test_the_job_prepares_the_charts_broker(helm: Helm, broker: Broker) ->
     assert "created stream KINEMA_LOG" in run(container, environment, here)
     assert "everything exists already" in run(container, environment, here)
     assert "changed stream KINEMA_LOG: max_bytes" in run(container, environment, here, ("1Gi", "2Gi"))
-    assert await missing(broker.settings("operator")) == ()
+    assert (await inspect(broker.settings("operator"))).missing == ()
 
 
 @pytest.mark.parametrize("user", [user for user in USERS if user != "admin"])

@@ -81,6 +81,15 @@ def test_what_an_event_counts_as() -> None:
     assert [value("kinema_executions_total", outcome=one) for one in ("completed", "aborted")] == [1, 1]
 
 
+def test_counters_begin_at_nothing() -> None:
+    """A counter that appears with its first event shows no increase: Prometheus would miss the first abort."""
+    registry = Health("rescheduler", "c1").registry
+    own = {"service": "rescheduler", "cluster": "c1"}
+    assert registry.get_sample_value("kinema_executions_total", {**own, "outcome": "aborted"}) == 0
+    assert registry.get_sample_value("kinema_nodes_total", {**own, "change": "booted"}) == 0
+    assert registry.get_sample_value("kinema_iterations_total", {**own, "mode": "reschedule"}) is None
+
+
 def test_money_is_of_plans_that_reschedule() -> None:
     """A plan for pending pods buys nodes, and one in watts is no money: neither shows what the cluster costs."""
     health = Health("any", "c1")

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
+from kinema_cli.admin.nats_rights import nats_rights
 from kinema_cli.admin.rbac import rbac
 from kinema_cli.doctor.command import doctor
 from kinema_cli.explain.command import explain
@@ -24,7 +25,7 @@ _GROUPS: Final = {
     "Analyze (read-only)": ("plan", "explain", "replay"),
     "Run": ("demo", "up"),
     "Operate": ("status", "plans", "approve", "pause", "resume", "abort", "record"),
-    "Administer": ("doctor", "setup", "rbac", "version"),
+    "Administer": ("doctor", "setup", "rbac", "nats-rights", "version"),
 }
 """Headings of the help, and the commands below them."""
 
@@ -125,6 +126,10 @@ _command(
     "kinema rbac --provider kwok | kubectl apply -f -",
     "kinema rbac -o table",
 )(rbac)
+_command(
+    "Print the broker's users and their rights",
+    "kinema nats-rights --cluster-name prod > authorization.conf",
+)(nats_rights)
 _command(
     "Check cluster, rights, prices and broker",
     "kinema doctor",

@@ -53,7 +53,9 @@ async def test_broker_from_nothing_to_all_well(tmp_path: Path) -> None:
         bus = await connect(user("observer"))
         await bus.publish(origin(ClusterSnapshot(version=1, objects=()), id_="s1", cluster="c1", iteration="", now=NOW))
         await bus.close()
-        _, old = await broker(user("operator"))
+        good, disk, old = await broker(user("operator"), server.monitor)
+        assert good.message.endswith("with all streams and consumers")
+        assert (disk.level, disk.message) == ("ok", "sync_interval is always")
         assert old.level == "warn"
         assert "version 1" in old.message
     finally:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
-def doctor(
+def doctor(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     provider: ProviderOption = "",
@@ -33,6 +33,10 @@ def doctor(
         ),
     ] = "",
     nats: Annotated[str, typer.Option("--nats", envvar="KINEMA_NATS", metavar="URL", help="Broker to check too.")] = "",
+    monitor: Annotated[
+        str,
+        typer.Option("--nats-monitor", metavar="URL", help="HTTP monitoring address of the broker, to check its disk."),
+    ] = "",
     cluster: ClusterName = "",
     output: Output = Format.TABLE,
 ) -> None:
@@ -51,6 +55,7 @@ def doctor(
             provider=provider_setting(provider) if provider else None,
             accounts=accounts,
             nats=settings_for(nats, cluster_name(cluster, place, context)) if nats else None,
+            nats_monitor=monitor,
         )
     except (InputError, UsageError) as error:
         raise typer.Exit(fail(error)) from error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import urllib.request
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
@@ -21,30 +23,64 @@ from kinema_cli.status.pipeline import read_status
 from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.runtime.bus import BusDeniedError, BusError
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_core.runtime.setup import missing
+from kinema_core.runtime.setup import inspect
 from kinema_kubernetes.client import Client, connect
 from kinema_kubernetes.errors import KubernetesError
 from kinema_observer.adapters.source import RESOURCES
 from kinema_observer.errors import UnreadableListError
 
+OLDEST_BROKER: Final = (2, 11)
+"""The first nats-server with expiry of single messages."""
 SILENT: Final = 900.0
 """Age of the state in seconds after which the rescheduler stops acting."""
 _NODES: Final = next(item for item in RESOURCES if item.kind == "Node")
 
 
-async def broker(settings: RuntimeSettings) -> list[Finding]:
-    """Check the broker with the operator's or the administrator's credentials."""
+class _Disk(msgspec.Struct):
+    sync_interval: int = 0
+    """Nanoseconds."""
+    sync_always: bool = False
+
+
+class _JetStream(msgspec.Struct):
+    config: _Disk
+
+
+async def broker(settings: RuntimeSettings, monitor: str = "") -> list[Finding]:
+    """Check the broker with the operator's or the administrator's credentials, and its disk by its monitoring port."""
     where = settings.nats_url
+    disk = [await asyncio.to_thread(_disk, monitor)] if monitor else []
     try:
-        absent = await missing(settings)
+        version, absent = await inspect(settings)
     except BusDeniedError as error:
         return [Finding("broker", "fail", _about(where, error), "give the operator's user and password in KINEMA_NATS")]
     except BusError as error:
         return [Finding("broker", "fail", _about(where, error), "start nats-server with JetStream, or correct --nats")]
+    if _numbers(version) < OLDEST_BROKER:
+        return [Finding("broker", "fail", f"{where} is nats-server {version}", "use nats-server 2.11 or newer"), *disk]
     if absent:
         remedy = f"kinema setup --nats nats://admin:…@… --cluster-name {settings.cluster}"
-        return [Finding("broker", "fail", f"{where} lacks {shortened(', '.join(absent))}", remedy)]
-    return [Finding("broker", "ok", f"{where} has all streams and consumers"), await _state(settings)]
+        return [Finding("broker", "fail", f"{where} lacks {shortened(', '.join(absent))}", remedy), *disk]
+    message = f"{where} is nats-server {version} with all streams and consumers"
+    return [Finding("broker", "ok", message), *disk, await _state(settings)]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version such as `2.12.0-RC.1`, less what follows them."""
+    return tuple(map(int, re.findall(r"\d+", version.partition("-")[0])))
+
+
+def _disk(monitor: str) -> Finding:
+    """Check that the broker writes to disk before it acknowledges; `monitor` is its HTTP monitoring address."""
+    try:
+        with urllib.request.urlopen(f"{monitor.rstrip('/')}/jsz?config=1", timeout=5) as answer:  # noqa: S310 - as named
+            config = msgspec.json.decode(answer.read(), type=_JetStream).config
+    except (OSError, ValueError) as error:
+        return Finding("broker disk", "fail", f"{monitor}: {error}", "name the monitoring address, as http://host:8222")
+    if config.sync_always:
+        return Finding("broker disk", "ok", "sync_interval is always")
+    said = f"sync_interval is {config.sync_interval / 1e9:g} s: a power failure loses acknowledged events"
+    return Finding("broker disk", "warn", said, "set jetstream.sync_interval to always")
 
 
 def _about(where: str, error: BusError) -> str:
@@ -75,6 +111,8 @@ class Subject:
     accounts: str = ""
     """Namespace of the service accounts whose rights are checked; empty: the user's own rights."""
     nats: RuntimeSettings | None = None
+    nats_monitor: str = ""
+    """HTTP monitoring address of the broker; empty: its disk is not checked."""
     steering: bool = True
     """Check the admission policy; not where it is about to be installed, or not wanted."""
 
@@ -83,7 +121,7 @@ async def examine(subject: Subject) -> tuple[Finding, ...]:
     """Return every finding in the order of the checks; changes nothing."""
     checks: list[Awaitable[list[Finding]]] = [_cluster(subject)]
     if subject.nats is not None:
-        checks.append(broker(subject.nats))
+        checks.append(broker(subject.nats, subject.nats_monitor))
     return tuple(finding for found in await asyncio.gather(*checks) for finding in found)
 
 

@@ -100,6 +100,11 @@ class NatsServer:
         return f"nats://127.0.0.1:{self.port}"
 
     @property
+    def monitor(self) -> str:
+        """HTTP monitoring address."""
+        return f"http://127.0.0.1:{self._monitor}"
+
+    @property
     def pid(self) -> int | None:
         """Process id, None when it does not run."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None

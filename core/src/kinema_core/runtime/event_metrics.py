@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final, Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from kinema_core.events import (
+    EMPTY,
     AnyBody,
     ExecutionAborted,
     ExecutionCompleted,
     Figures,
     IterationSkipped,
     IterationStarted,
+    Mode,
     NoPlanFound,
     Plan,
     PlanAccepted,
     PlanApprovalRequested,
     PlanRejected,
 )
+from kinema_core.runtime.topology import PUBLISHES
 
 
 class _Metric(NamedTuple):
@@ -58,16 +61,21 @@ class Sample(NamedTuple):
 
 
 class EventMetrics:
-    """Counts what a service publishes; a metric exists from its first event on."""
+    """Counts what a service publishes. Where labels are known before, counters begin at 0: a first 1 is no increase."""
 
     def __init__(self, registry: CollectorRegistry, service: str, cluster: str) -> None:
         self._registry = registry
         self._values = {"service": service, "cluster": cluster}
         self._found: dict[str, Counter | Gauge] = {}
+        for body in PUBLISHES.get(service, ()):
+            self._count(_AT_START.get(body, ()))
 
     def published(self, body: AnyBody) -> None:
         """Count an event that was published."""
-        for name, value, labels in samples(body):
+        self._count(samples(body))
+
+    def _count(self, found: Iterable[Sample]) -> None:
+        for name, value, labels in found:
             metric = self._metric(name).labels(**self._values, **labels)
             if isinstance(metric, Gauge):
                 metric.set(value)
@@ -129,3 +137,15 @@ def _of_execution(figures: Figures) -> Iterator[Sample]:
 def _number(figures: Figures, name: str) -> float:
     value = figures.get(name, 0)
     return value if isinstance(value, int | float) else 0
+
+
+_AT_START: Final[Mapping[object, Sequence[Sample]]] = {
+    IterationStarted: [Sample("kinema_iterations_total", 0, {"mode": mode}) for mode in get_args(Mode)],
+    PlanAccepted: [Sample("kinema_verdicts_total", 0, {"verdict": "accepted", "rule": ""})],
+    ExecutionCompleted: [
+        Sample("kinema_executions_total", 0, {"outcome": "completed"}),
+        *_of_execution(EMPTY),
+    ],
+    ExecutionAborted: [Sample("kinema_executions_total", 0, {"outcome": "aborted"})],
+}
+"""Counters of a service that publishes a kind of event, before the first one."""

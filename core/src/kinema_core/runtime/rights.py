@@ -6,6 +6,8 @@ the pipeline's streams; it may publish nothing but its own kinds.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -62,6 +64,13 @@ def authorization(passwords: Mapping[str, str], clusters: Sequence[str]) -> dict
             for user in USERS
         ]
     }
+
+
+def authorization_text(clusters: Sequence[str]) -> str:
+    """Return the block as text, with a variable of the server's environment as each password: `$OBSERVER_PASSWORD`."""
+    block = authorization({user: f"${user.upper()}_PASSWORD" for user in USERS}, clusters)
+    # The server replaces a variable only where no quotes stand around it.
+    return re.sub(r'"(\$[A-Z]+_PASSWORD)"', r"\1", json.dumps(block, indent=2))
 
 
 def publish_rights(user: str, clusters: Sequence[str]) -> list[str]:

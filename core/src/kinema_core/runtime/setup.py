@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -182,8 +182,17 @@ async def setup(settings: RuntimeSettings, layout: Layout, *, update: bool = Fal
         await connection.close()
 
 
-async def missing(settings: RuntimeSettings) -> tuple[str, ...]:
-    """Streams and consumers that the services of the settings' cluster need and that are not there.
+class Inspection(NamedTuple):
+    """State of a broker as a client sees it."""
+
+    version: str
+    """Of the server."""
+    missing: tuple[str, ...]
+    """Streams and consumers that a cluster's services need and that are not there."""
+
+
+async def inspect(settings: RuntimeSettings) -> Inspection:
+    """Return the version of a broker, and what the services of the settings' cluster lack there.
 
     Looks only at what the operator may ask about: the bucket of leases and the work queue are made along with it.
 
@@ -200,7 +209,7 @@ async def missing(settings: RuntimeSettings) -> tuple[str, ...]:
                 if fault is not None and fault.err_code not in _NOT_FOUND:
                     raise fault_error(fault, part.what)
                 absent += [part.what] if fault is not None else []
-        return tuple(absent)
+        return Inspection(str(connection.client.connected_server_version), tuple(absent))
     finally:
         await connection.close()
 
