@@ -46,26 +46,35 @@ class Laws:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.meant: dict[tuple[str, int, str], bool] = {}
+        self.shunned: dict[tuple[int, int, int, int], bool] = {}
+        self.meant: dict[tuple[int, int], set[int]] = {}
 
     def shun(self, a: Pod, at: Labels, b: Pod, there: Labels) -> bool:
         """Whether one of two pods keeps the other away from where they are."""
-        for one, other in ((a, b), (b, a)):
-            for term in one.rules.anti_affinity:
-                same = term.topology_key in at and at[term.topology_key] == there.get(term.topology_key)
-                if term.weight == 0 and same and self._meant(one, term, other):
-                    return True
-        return False
+        key = (id(a), id(at), id(b), id(there))
+        if key not in self.shunned:
+            self.shunned[key] = self._keeps_away(a, at, b, there) or self._keeps_away(b, there, a, at)
+        return self.shunned[key]
+
+    def _keeps_away(self, pod: Pod, at: Labels, other: Pod, there: Labels) -> bool:
+        return any(
+            term.weight == 0
+            and term.topology_key in at
+            and at[term.topology_key] == there.get(term.topology_key)
+            and id(other) in self._meant(pod, term)
+            for term in pod.rules.anti_affinity
+        )
 
     def near(self, pod: Pod, at: Labels, term: PodTerm, people: People) -> bool:
         """Whether an affinity term holds for a pod there: somebody is with it, or it is the first of its kind."""
         key = term.topology_key
         if key not in at:
             return False
-        meant = [(other, there) for other, there in people if key in there and self._meant(pod, term, other)]
-        if any(other is not pod and there[key] == at[key] for other, there in meant):
+        meant = self._meant(pod, term)
+        found = [(other, there) for other, there in people if id(other) in meant and key in there]
+        if any(other is not pod and there[key] == at[key] for other, there in found):
             return True
-        return len(meant) == 1 and meant[0][0] is pod
+        return len(found) == 1 and found[0][0] is pod
 
     def even(self, pod: Pod, one: Spread, after: Scene, now: Scene) -> bool:
         """Whether a spread of the pod's is no less even than now, or wanted, and lets it in where it arrives."""
@@ -84,11 +93,11 @@ class Laws:
                     return False
         return True
 
-    def _meant(self, pod: Pod, term: PodTerm, other: Pod) -> bool:
-        """Whether the term of a pod selects the other."""
-        key = (pod.key, id(term), other.key)
+    def _meant(self, pod: Pod, term: PodTerm) -> set[int]:
+        """Identities of the pods that the term of a pod selects."""
+        key = (id(pod), id(term))
         if key not in self.meant:
-            self.meant[key] = self._selected(pod, term, other)
+            self.meant[key] = {id(other) for other in self.cluster.pods if self._selected(pod, term, other)}
         return self.meant[key]
 
     def _selected(self, pod: Pod, term: PodTerm, other: Pod) -> bool:

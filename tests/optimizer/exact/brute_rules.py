@@ -43,11 +43,11 @@ class Best(NamedTuple):
 class Brute:
     """All plans of one cluster."""
 
-    def __init__(self, cluster: Cluster, offers: tuple[Offer, ...], most_moves: int | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, offers: tuple[Offer, ...], most_moves: int | None, move_price: int, *, doubled: bool
+    ) -> None:
         self.cluster = cluster
-        self.move_price = 0
-        """Micro-USD per hour for an ordinary move, paid like a node."""
-        self.doubled = False
+        self.doubled = doubled
         """Whether spreads over nodes must let arrivals in while nobody has left."""
         self.most_moves = len(cluster.pods) if most_moves is None else most_moves
         self.offers = {one.name: one for one in offers}
@@ -76,11 +76,16 @@ class Brute:
         self.taken = [0] * len(self.movers)
         self.fresh: dict[tuple[str, int], Spot] = {}
         self.needs = {pod.key: {**pod.requests, **self._attached(pod)} for pod in self.movers}
+        self.by_roll = {pod.key: self._by_roll(pod) for pod in self.movers}
+        self.move_prices = {pod.key: move_price * disruption_cost(cluster, pod) // ORDINARY for pod in self.movers}
+        """Micro-USD per hour, paid like a node."""
         self.laws = Laws(cluster)
         at = {node.name: node.labels for node in cluster.nodes}
+        self.spreads = [(pod, one) for pod in cluster.pods if alive(pod) for one in hard(pod)]
         going = [one for one in cluster.pods if one.terminating and one.node in at]
         self.going = [(one, at[one.node or ""]) for one in going]
-        self.welcome: dict[tuple[str, str, str], bool] = {}
+        self.admitted: dict[tuple[str, str, str], bool] = {}
+        """Whether a node by itself admits a pod, by pod, node and offer."""
 
     # --- who may move
 
@@ -110,6 +115,12 @@ class Brute:
             if pod.node is not None and workload is not None and self._rolls(pod):
                 found.add(workload.key)
         return sorted(found)
+
+    def _by_roll(self, pod: Pod) -> str:
+        """The rolling workload whose update alone may move the pod; empty for none."""
+        workload = self.cluster.controller_of(pod)
+        rolls = workload is not None and workload.key in self.rolling and pod.node is not None and self._rolls(pod)
+        return workload.key if workload is not None and rolls else ""
 
     # --- nodes
 
@@ -231,11 +242,9 @@ class Brute:
             return
         pod = order[at]
         least = self.taken[at - 1] if at and _same(order[at - 1], pod) else -1
-        workload = self.cluster.controller_of(pod)
-        rolls = workload is not None and workload.key in self.rolled and pod.node is not None and self._rolls(pod)
-        may_go = rolls or pod.node is None or not (workload and workload.key in self.rolling and self._rolls(pod))
-        for spot in self._candidates(pod):
-            rank = self._rank(spot)
+        rolls = self.by_roll[pod.key] in self.rolled
+        may_go = rolls or not self.by_roll[pod.key]
+        for rank, spot in self._candidates(pod):
             if rank < least:  # one of two pods that nobody can tell apart: the other way round was tried
                 continue
             self.taken[at] = rank
@@ -249,7 +258,7 @@ class Brute:
                 self.booted[spot.offer] += 1
             spot.seats.append((pod, not stays))
             gone = int(pod.node is not None and spot.name != pod.node)
-            price += gone * self.move_price * disruption_cost(self.cluster, pod) // ORDINARY
+            price += gone * self.move_prices[pod.key]
             self._place(order, at + 1, lost=lost, paid=paid + price, moved=moved + gone)
             spot.seats.pop()
             if new:
@@ -261,34 +270,29 @@ class Brute:
             more = [n + (index == level) for index, n in enumerate(lost)]
             self._place(order, at + 1, lost=more, paid=paid, moved=moved)
 
-    def _rank(self, spot: Spot) -> int:
-        """Live nodes in order, then new ones in the order in which they were opened."""
-        places = [*self.spots, *self.boots]
-        return next((index for index, one in enumerate(places) if one is spot), len(places))
-
-    def _candidates(self, pod: Pod) -> Iterator[Spot]:
-        home = [spot for spot in self.spots if spot.name == pod.node]
-        yield from home
-        yield from (spot for spot in self.spots if spot.name != pod.node)
-        yield from list(self.boots)
+    def _candidates(self, pod: Pod) -> Iterator[tuple[int, Spot]]:
+        """Nodes and their ranks: live ones in order, then new ones in the order in which they were opened."""
+        live = list(enumerate(self.spots))
+        yield from (one for one in live if one[1].name == pod.node)
+        yield from (one for one in live if one[1].name != pod.node)
+        yield from list(enumerate(self.boots, len(live)))
         for one in self.offers.values():
             pool = [other.name for other in self.offers.values() if one.pool and other.pool == one.pool] or [one.name]
             if one.available is None or sum(self.booted[name] for name in pool) < one.available:
-                yield self._next(one)
+                yield len(live) + len(self.boots), self._next(one)
 
     def _may_sit(self, pod: Pod, spot: Spot, *, arrives: bool) -> bool:
         if arrives and not self._admitted(pod, spot):
             return False
-        wanted: Counter[str] = Counter()
+        wanted: dict[str, int] = {}
         asked: set[str] = set()
         for other, comes in [*spot.seats, (pod, arrives)]:
-            need = Counter({**other.requests, **self._attached(other)})
-            wanted.update(need)
-            asked |= {name for name, amount in need.items() if comes and amount > 0}
-        over = {
-            name for name in asked if (name in spot.room or limited(name)) and wanted[name] > spot.room.get(name, 0)
-        }
-        if over:
+            for name, amount in self.needs[other.key].items():
+                wanted[name] = wanted.get(name, 0) + amount
+                if comes and amount > 0:
+                    asked.add(name)
+        room = spot.room
+        if any(wanted[name] > room.get(name, 0) and (name in room or limited(name)) for name in asked):
             return False
         for other, comes in spot.seats:
             if (comes or arrives) and ports_clash(pod.rules.host_ports, other.rules.host_ports):
@@ -296,6 +300,12 @@ class Brute:
         return self._keeps_apart(pod, spot, arrives=arrives)
 
     def _admitted(self, pod: Pod, spot: Spot) -> bool:
+        key = (pod.key, spot.name, spot.offer)
+        if key not in self.admitted:
+            self.admitted[key] = self._admits(pod, spot)
+        return self.admitted[key]
+
+    def _admits(self, pod: Pod, spot: Spot) -> bool:
         if not spot.open or ports_clash(pod.rules.host_ports, spot.ports):
             return False
         spotty = spot.spot and spot.name != pod.node
@@ -338,12 +348,13 @@ class Brute:
                     self.best = value
 
     def _lawful(self, spots: list[Spot]) -> bool:
-        after = [(pod, spot.labels, comes) for spot in spots for pod, comes in spot.seats]
-        after += [(pod, spot.labels, False) for spot in spots for pod in spot.stuck]
-        for pod, at, comes in after:
-            for other, there, others_comes in after if pod.rules.anti_affinity else ():
-                if pod is not other and (comes or others_comes) and self.laws.shun(pod, at, other, there):
-                    return False
+        seated = [(pod, spot.labels, comes) for spot in spots for pod, comes in spot.seats]
+        stuck = [(pod, spot.labels, False) for spot in spots for pod in spot.stuck]
+        beside = [(pod, spot.labels) for spot in spots if not spot.fixed for pod in spot.stuck]
+        for pod, at, comes in seated:  # each other they were held against when they sat down
+            if comes and any(self.laws.shun(pod, at, other, there) for other, there in beside):
+                return False
+        after = seated + stuck
         people = [(pod, at) for pod, at, _ in after]
         for pod, at, comes in after:
             for term in pod.rules.affinity:
@@ -353,11 +364,10 @@ class Brute:
                         return False
         scene, before = Scene(spots, after), Scene(self.spots, [(pod, at, False) for pod, at in self.where_now])
         meanwhile = Scene([*self.spots, *self.boots], before.people + [one for one in after if one[2]])
-        ruled = [(pod, one) for pod in self.cluster.pods if alive(pod) for one in hard(pod)]
         return all(
             self.laws.even(pod, one, scene, before)
             and (not (self.doubled and self._by_node(one.topology_key)) or self.laws.lets_in(pod, one, meanwhile))
-            for pod, one in ruled
+            for pod, one in self.spreads
         )
 
     def _by_node(self, key: str) -> bool:
@@ -388,7 +398,4 @@ def best_plan(
     Raises:
         TooLargeError: there are too many plans.
     """
-    brute = Brute(cluster, offers, most_moves)
-    brute.move_price = move_price
-    brute.doubled = doubled
-    return brute.search()
+    return Brute(cluster, offers, most_moves, move_price, doubled=doubled).search()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 
 import pytest
 from tests.optimizer.exact.brute_rules import Best, TooLargeError, best_plan
 from tests.optimizer.instances import random_cluster
+from tests.optimizer.planned import planned, replanned
 from tests.optimizer.rule_instances import FEATURES, RuleInstance, rule_instance
 from tests.support.builders import NOW
 from tests.support.plans import plan_for as plan_by_hand
 
-from kinema_core.events import Plan
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import mobility
@@ -21,16 +21,16 @@ from kinema_optimizer.exact.build import MOST_PODS, exact_instance
 from kinema_optimizer.exact.model import ExactInstance
 from kinema_optimizer.exact.solve import ExactResult, solve_below, solve_exact
 from kinema_optimizer.exact.thesis_model import solve_literal
-from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.problem.compile import compiled, sites_of
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.settings import PlanningSettings
-from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
+from kinema_optimizer.solvers.stopping import WorkStop
 
 PLENTY = 20_000
 """Callbacks that no instance here comes near."""
 CHUNKS, CHUNK = 10, 100
-"""Instances against brute force: 1,000 in all, about 80 seconds of one core."""
+"""Instances against brute force: 1,000 in all, about 40 seconds of one core."""
+SLOW = {2000, 2039, 2072}
+"""Seeds of clusters on which the literal model takes more than two seconds."""
 
 
 def problem_of(instance: RuleInstance) -> ExactInstance:
@@ -49,7 +49,7 @@ def solved(problem: ExactInstance, work: int = PLENTY, *, least_moves: bool = Tr
     return found
 
 
-@lru_cache(maxsize=64)
+@cache
 def tried(seed: int) -> tuple[RuleInstance, Best] | None:
     """An instance and its optimum by brute force; None where there are too many plans."""
     instance = rule_instance(seed)
@@ -126,8 +126,9 @@ def test_where_the_exact_model_ran_out_of_time_it_goes_on_below_what_the_search_
         if found is None or problem_of(found[0]).rollouts:
             continue
         instance, best = found
-        arguments = (instance.cluster, instance.offers)
-        plan = plan_for(*arguments, now=NOW, settings=PlanningSettings(), stop=WorkStop(2))
+        if solved(problem_of(instance), 2).proven:
+            continue
+        plan = planned(instance.cluster, instance.offers, work=2)
         phases = {(stop.phase, stop.reason) for stop in plan.solve.stops}
         if all(phase != "exact-below" for phase, _ in phases):
             continue
@@ -139,10 +140,17 @@ def test_where_the_exact_model_ran_out_of_time_it_goes_on_below_what_the_search_
         if plan.status == "optimal" and ("exact-below", "infeasible") in phases:
             assert cost == best.cost, seed
             proven += 1
-        again = plan_for(*arguments, now=NOW, settings=PlanningSettings(), stop=RecordedStop(plan.solve))
-        assert again == plan, seed
+        assert replanned(plan, instance.cluster, instance.offers) == plan, seed
     assert below >= 15
     assert proven >= 8
+
+
+def tried_doubled(instance: RuleInstance) -> Best | None:
+    """The optimum where spreads hold on the way too; None where there are too many plans."""
+    try:
+        return best_plan(instance.cluster, instance.offers, doubled=True)
+    except TooLargeError:
+        return None
 
 
 @pytest.mark.slow
@@ -150,17 +158,16 @@ def test_spreads_that_hold_on_the_way_too_equal_brute_force() -> None:
     """Where spreads must let arrivals in while every old copy is there: the least cost, which is higher for some."""
     compared, dearer, seed = 0, 0, 0
     while compared < 3 * CHUNK:
-        problem, seed = problem_of(rule_instance(seed)), seed + 1
-        found = tried(seed - 1) if problem.spreads else None
-        if found is None:
+        instance, seed = rule_instance(seed), seed + 1
+        problem = problem_of(instance)
+        best = tried_doubled(instance) if problem.spreads else None
+        if best is None:
             continue
-        (instance, free), compared = found, compared + 1
-        answer = solved(replace(problem, doubled=True))
+        answer, compared = solved(replace(problem, doubled=True)), compared + 1
         assert answer.proven, seed - 1
-        best = best_plan(instance.cluster, instance.offers, doubled=True)
         assert value(instance.cluster, answer) == best, seed - 1
         assert refusals(instance, answer) == set(), seed - 1
-        dearer += best != free
+        dearer += best != value(instance.cluster, solved(problem))
     assert dearer >= 3
 
 
@@ -177,7 +184,7 @@ def test_plans_are_the_best_wherever_their_moves_can_be_ordered() -> None:
         if found is None or problem_of(found[0]).rollouts:
             continue
         instance, best = found
-        plan = plan_for(instance.cluster, instance.offers, now=NOW, settings=PlanningSettings(), stop=WorkStop(PLENTY))
+        plan = planned(instance.cluster, instance.offers, work=PLENTY)
         lost = by_priority(instance.cluster, {one.pod for one in plan.unplaced})
         after, bound = round(plan.cost.after * 10**6), round(plan.cost.lower_bound * 10**6)
         assert (lost, after) >= (best.lost, best.cost), seed
@@ -262,9 +269,9 @@ def test_the_exact_model_equals_the_literal_model(start: int) -> None:
     Left out are those on which the literal model bounds only: overdrawn nodes, rolling updates, pods left out.
     """
     compared = 0
-    for seed in range(start, start + 50):
+    for seed in sorted({*range(start, start + 50)} - SLOW):
         compared += equals_literal(seed, pods=8 + seed % 17, limited=seed % 3 == 0)
-    assert compared >= 33
+    assert compared >= 31
 
 
 @pytest.mark.slow
@@ -318,21 +325,13 @@ def test_a_cluster_that_is_too_large_has_no_exact_instance() -> None:
     assert exact_instance(question, sites_of(question)) is None
 
 
-def plan_in(mode_seed: int) -> Plan:
-    """An autoscale plan for an instance."""
-    instance = rule_instance(mode_seed)
-    settings = PlanningSettings()
-    return plan_for(
-        instance.cluster, instance.offers, now=NOW, settings=settings, mode="autoscale", stop=WorkStop(PLENTY)
-    )
-
-
 @pytest.mark.slow
 def test_an_autoscale_plan_only_adds() -> None:
     """Nobody who runs is touched, no node goes, and rules hold for whoever is placed."""
     placed = 0
     for seed in range(60):
-        plan = plan_in(seed)
+        instance = rule_instance(seed)
+        plan = planned(instance.cluster, instance.offers, work=PLENTY, mode="autoscale")
         assert plan.moves == plan.restarts == 0
         assert all(node.action != "delete" for node in plan.nodes)
         placed += sum(item.strategy == "schedule" for item in plan.placements)

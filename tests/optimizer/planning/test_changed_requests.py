@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.optimizer.instances import random_cluster
+from tests.optimizer.planned import Unpriced, planned
 from tests.optimizer.planning.changed_requests import filled_cluster, lowered
 from tests.optimizer.planning.test_plans import forecast
 from tests.optimizer.rule_instances import rule_instance
@@ -26,15 +27,16 @@ from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import Progress, incumbent_report
 from kinema_optimizer.request.objective import MICRO, rising
 from kinema_optimizer.settings import PlanningSettings
-from kinema_optimizer.solvers.stopping import RecordedStop, StopRule, WorkStop
+from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
 
 Forecasts = tuple[WorkloadForecast, ...]
 
 
-def plan(state: Cluster, on_sale: tuple[Offer, ...], forecasts: Forecasts = (), stop: StopRule | None = None) -> Plan:
+def plan(
+    state: Cluster, on_sale: tuple[Offer, ...], forecasts: Forecasts = (), stop: WorkStop | RecordedStop | None = None
+) -> Plan:
     """The plan by amount of work, so that no clock has a say."""
-    stop = stop or WorkStop(30)
-    return plan_for(state, on_sale, now=NOW, settings=PlanningSettings(), forecasts=forecasts, stop=stop)
+    return planned(state, on_sale, forecasts=forecasts, stop=stop or Unpriced(30))
 
 
 def least_in_the_end(state: Cluster, on_sale: tuple[Offer, ...], forecasts: Forecasts) -> int | None:
@@ -112,7 +114,7 @@ def test_new_requests_that_break_a_rule_where_pods_stay_are_left_out(seed: int, 
     """The plan obeys every rule: a workload that cannot be rolled where it is keeps its requests."""
     made = rule_instance(seed, pods=pods, nodes=5)
     changed = lowered(made.cluster, seed, most=100 if seed % 3 else 130)
-    found = plan(made.cluster, made.offers, changed, WorkStop(work))
+    found = plan(made.cluster, made.offers, changed, Unpriced(work))
     assert check_plan(found, made.cluster, made.offers, NOW, ordered=True) == ()
 
 
@@ -128,7 +130,7 @@ def test_a_replay_of_a_solve_that_was_ended_early_makes_the_same_plan(seed: int,
     else:
         state, on_sale = filled_cluster(seed, pods=30)
     changed = lowered(state, seed, most=100 if seed % 3 else 130)
-    found = plan(state, on_sale, changed, WorkStop(work))
+    found = plan(state, on_sale, changed, Unpriced(work))
     assert msgspec.json.encode(plan(state, on_sale, changed, RecordedStop(found.solve))) == msgspec.json.encode(found)
 
 

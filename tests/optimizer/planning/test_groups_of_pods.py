@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from tests.optimizer.planned import planned as optimizer_plan
 from tests.optimizer.problem.random_packings import plan_of, random_packing
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, budget, cluster, deployed, node, offer, selector, stateful
@@ -13,14 +14,13 @@ from kinema_core.events import ClusterObject, Node, PlacementRules, Plan, PodTer
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.explain.explain import explain_node, explain_pod
-from kinema_optimizer.planning.planner import SalvageStop, plan_for, plan_from
+from kinema_optimizer.planning.planner import SalvageStop, plan_from
 from kinema_optimizer.planning.task import Request
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import flaws, moves
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import IncumbentReport
 from kinema_optimizer.settings import PlanningSettings
-from kinema_optimizer.solvers.stopping import WorkStop
 
 HOSTNAME = "kubernetes.io/hostname"
 ON_SALE = (offer("m4", price=170_000),)
@@ -48,9 +48,7 @@ def asked(state: Cluster) -> Compiled:
 
 def planned(state: Cluster, settings: PlanningSettings | None = None) -> Plan:
     """The plan of the whole optimizer, checked."""
-    plan = plan_for(state, ON_SALE, now=NOW, settings=settings or PlanningSettings(), stop=WorkStop(40))
-    assert check_plan(plan, state, ON_SALE, NOW, ordered=True) == ()
-    return plan
+    return optimizer_plan(state, ON_SALE, settings=settings)
 
 
 def deleted(plan: Plan) -> set[str]:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from tests.model.checker.test_rules import HOSTNAME, ZONE, apart, even
 from tests.optimizer.exact.brute_rules import Best, TooLargeError, best_plan
 from tests.optimizer.exact.test_exactness import problem_of, refusals, value
+from tests.optimizer.planned import planned as optimizer_plan
+from tests.optimizer.planned import replanned
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, cluster, deployed, node, offer, pod
 
@@ -20,11 +22,10 @@ from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_optimizer.exact.build import exact_instance
 from kinema_optimizer.exact.solve import solve_exact
 from kinema_optimizer.planning.ordering import exceeds
-from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.problem.compile import compiled, sites_of
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.settings import PlanningSettings
-from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
+from kinema_optimizer.solvers.stopping import WorkStop
 
 WORK = 60
 """Callbacks of a phase: little, as searches of tiny clusters find nothing after a few rounds."""
@@ -34,7 +35,7 @@ M2, M4 = offer("m2", cpu=2000, memory=8192, price=100_000), offer("m4", cpu=4000
 def planned(state: Cluster, *, most: int | None = None, price: int | None = None) -> Plan:
     """The plan of a cluster where both types are on sale, `price` (micro-USD per hour) being that of a move."""
     wish = PlanningSettings(max_moves=most, move_price_usd=None if price is None else price / 1e6)
-    return plan_for(state, (M2, M4), now=NOW, settings=wish, stop=WorkStop(WORK))
+    return optimizer_plan(state, (M2, M4), settings=wish, work=WORK)
 
 
 def restarted(plan: Plan) -> int:
@@ -51,12 +52,11 @@ def test_no_plan_moves_more_than_it_may(seed: int, most: int) -> None:
     """On random small clusters with every rule; and within the limit none costs more than the cluster as it is."""
     instance = rule_instance(seed)
     wish = PlanningSettings(max_moves=most)
-    plan = plan_for(instance.cluster, instance.offers, now=NOW, settings=wish, stop=WorkStop(WORK))
+    plan = optimizer_plan(instance.cluster, instance.offers, settings=wish, work=WORK)
     assert restarted(plan) <= most
     waiting = any(one.source is None for one in plan.placements)
     assert waiting or plan.cost.after <= plan.cost.before
-    again = plan_for(instance.cluster, instance.offers, now=NOW, settings=wish, stop=RecordedStop(plan.solve))
-    assert again == plan
+    assert replanned(plan, instance.cluster, instance.offers, settings=wish) == plan
 
 
 @cache
@@ -192,7 +192,7 @@ def test_nobody_restarts_twice_for_no_gain() -> None:
 def test_a_plan_beyond_its_limit_is_refused() -> None:
     """Whatever made it: the conclusion counts once more, stops on the way included."""
     state = rule_instance(24)
-    free = plan_for(state.cluster, state.offers, now=NOW, settings=PlanningSettings(), stop=WorkStop(WORK))
+    free = optimizer_plan(state.cluster, state.offers, work=WORK)
     assert (free.moves, restarted(free)) == (2, 3)
     found = []
     for most in (None, 2, 3):

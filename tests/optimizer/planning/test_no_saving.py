@@ -6,24 +6,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.optimizer.instances import random_cluster
+from tests.optimizer.planned import planned as optimizer_plan
 from tests.optimizer.planning.changed_requests import filled_cluster, lowered
 from tests.optimizer.planning.test_plans import forecast
-from tests.support.builders import NOW, cluster, deployed, node, offer
+from tests.support.builders import cluster, deployed, node, offer
 
 from kinema_core.events import Offer, Plan, WorkloadForecast
-from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.planning.planner import plan_for
-from kinema_optimizer.settings import PlanningSettings
-from kinema_optimizer.solvers.stopping import WorkStop
 
 
 def planned(state: Cluster, on_sale: tuple[Offer, ...], forecasts: tuple[WorkloadForecast, ...]) -> Plan:
     """Return the checked plan after a fixed amount of work."""
-    stop = WorkStop(20)
-    plan = plan_for(state, on_sale, now=NOW, settings=PlanningSettings(), forecasts=forecasts, stop=stop)
-    assert check_plan(plan, state, on_sale, NOW, ordered=True) == ()
-    return plan
+    return optimizer_plan(state, on_sale, work=20, forecasts=forecasts)
 
 
 def changes(plan: Plan) -> tuple[set[str], int]:

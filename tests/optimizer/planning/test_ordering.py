@@ -6,23 +6,15 @@ from dataclasses import replace
 
 import pytest
 from tests.model.checker.test_rules import HOSTNAME, ZONE, apart, even, near
+from tests.optimizer.planned import replanned
 from tests.optimizer.planning.test_plans import actions, plan
-from tests.support.builders import NOW, cluster, deployed, node, offer
+from tests.support.builders import cluster, deployed, node, offer
 
-from kinema_core.events import Offer, Plan
-from kinema_core.model.cluster import Cluster
+from kinema_core.events import Plan
 from kinema_optimizer.planning import planner
 from kinema_optimizer.planning.ordering import order_once
 from kinema_optimizer.planning.plan import nothing
-from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.planning.portfolio import Portfolio, SolverResult
-from kinema_optimizer.settings import PlanningSettings
-from kinema_optimizer.solvers.stopping import RecordedStop
-
-
-def planned_again(found: Plan, state: Cluster, on_sale: tuple[Offer, ...]) -> Plan:
-    """What a replay decides."""
-    return plan_for(state, on_sale, now=NOW, settings=PlanningSettings(), stop=RecordedStop(found.solve))
 
 
 @pytest.mark.slow
@@ -39,7 +31,7 @@ def test_pods_whose_moves_have_no_order_are_planned_for_where_they_are() -> None
     assert found.figures["kept_in_place_without_an_order"] == 1
     assert (found.moves, found.held) == (2, ())
     assert found.cost.lower_bound == pytest.approx(0.09)  # what is proven holds for plans without an order too
-    assert planned_again(found, state, on_sale) == found
+    assert replanned(found, state, on_sale) == found
 
 
 @pytest.mark.slow
@@ -57,7 +49,7 @@ def test_replicas_spread_over_hosts_go_where_the_old_ones_let_them() -> None:
     assert found.moves == 6
     assert found.cost.after == pytest.approx(0.27)
     assert found.cost.lower_bound == pytest.approx(0.09)
-    assert planned_again(found, state, on_sale) == found
+    assert replanned(found, state, on_sale) == found
 
 
 def test_moves_that_were_taken_out_for_want_of_an_order_are_counted() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.optimizer.instances import random_cluster
+from tests.optimizer.planned import planned
 from tests.support.builders import (
     MIB,
     NOW,
@@ -39,10 +40,8 @@ from kinema_core.events import (
 from kinema_core.model.catalog import PriceError
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.request.objective import Window
 from kinema_optimizer.settings import PlanningSettings
-from kinema_optimizer.solvers.stopping import WorkStop
 
 
 def plan(
@@ -55,15 +54,8 @@ def plan(
     now: datetime = NOW,
 ) -> Plan:
     """The plan for a cluster, by amount of work so that no clock has a say."""
-    return plan_for(
-        state,
-        offers() if on_sale is None else on_sale,
-        now=now,
-        settings=planning or PlanningSettings(),
-        mode=mode,
-        forecasts=forecasts,
-        stop=WorkStop(2000),
-    )
+    sold = offers() if on_sale is None else on_sale
+    return planned(state, sold, work=2000, settings=planning, now=now, mode=mode, forecasts=forecasts)
 
 
 def actions(found: Plan) -> dict[str, str]:

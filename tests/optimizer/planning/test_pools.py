@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.optimizer.planned import planned
 from tests.support.builders import NOW, cluster, deployed, node, offer
 
 from kinema_core.events import FrozenMap, Offer, PlacementRules
-from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.bounds.assignment_lp import AssignmentSolution
-from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import flaws
 from kinema_optimizer.problem.node_types import NodeTypes
@@ -79,9 +78,7 @@ def test_rounding_up_stays_within_a_pool() -> None:
 def test_a_plan_is_made_where_a_pool_is_nearly_used_up(pending: tuple[int, int], running: int) -> None:
     """Prices of six decimals, priced moves, a pool over two zones: the checker finds nothing to refuse."""
     state, on_sale = pooled(20, pending=pending, running=running)
-    planning = PlanningSettings(move_price_usd=0.0)
-    plan = plan_for(state, on_sale, now=NOW, settings=planning, stop=WorkStop(4))
-    assert check_plan(plan, state, on_sale, NOW, planning.mobility, ordered=True) == ()
+    plan = planned(state, on_sale, settings=PlanningSettings(move_price_usd=0.0), work=4)
     assert not plan.unplaced
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.optimizer.planned import planned
 from tests.optimizer.rule_instances import rule_instance
-from tests.support.builders import NOW, cluster, deployed, node, offer, selector
+from tests.support.builders import cluster, deployed, node, offer, selector
 
 from kinema_core.events import (
     ClusterObject,
@@ -17,11 +18,8 @@ from kinema_core.events import (
     Requirement,
     Spread,
 )
-from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.settings import PlanningSettings
-from kinema_optimizer.solvers.stopping import WorkStop
 
 ZONE = "topology.kubernetes.io/zone"
 FILL = 90
@@ -36,10 +34,7 @@ def zoned(zone: str, weight: int = 50) -> PlacementRules:
 
 def plan(state: Cluster, on_sale: tuple[Offer, ...], *, price: int = 1) -> Plan:
     """The plan, checked."""
-    settings = PlanningSettings(preference_price_usd=price / 1e6)
-    found = plan_for(state, on_sale, now=NOW, settings=settings, stop=WorkStop(400))
-    assert check_plan(found, state, on_sale, NOW, ordered=True) == ()
-    return found
+    return planned(state, on_sale, settings=PlanningSettings(preference_price_usd=price / 1e6), work=400)
 
 
 def where(found: Plan) -> dict[str, str]:

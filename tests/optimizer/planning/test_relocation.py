@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.optimizer.planned import planned
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, cluster, deployed, node, offer, offers
 
@@ -11,17 +12,12 @@ from kinema_core.events import Offer, Plan
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
-from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.settings import PlanningSettings
-from kinema_optimizer.solvers.stopping import WorkStop
 
 
 def scaled(state: Cluster, on_sale: tuple[Offer, ...], **more: Any) -> Plan:
     """The autoscale plan, checked for what it may do."""
-    settings = PlanningSettings(**more)
-    found = plan_for(state, on_sale, now=NOW, settings=settings, mode="autoscale", stop=WorkStop(1000))
-    assert check_plan(found, state, on_sale, NOW, settings.mobility, ordered=True) == ()
-    return found
+    return planned(state, on_sale, settings=PlanningSettings(**more), mode="autoscale", work=1000)
 
 
 def split(pods: int = 1) -> Cluster:

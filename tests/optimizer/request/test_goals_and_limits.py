@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from tests.optimizer.planned import Unpriced
 from tests.support.builders import NOW, cluster, deployed, node, offer
 
 from kinema_core.events import FrozenMap, Offer, Plan
@@ -18,7 +19,6 @@ from kinema_optimizer.request.objective import Objective, Window
 from kinema_optimizer.request.restate import framed
 from kinema_optimizer.request.usable import UsableResources
 from kinema_optimizer.settings import PlanningSettings
-from kinema_optimizer.solvers.stopping import WorkStop
 
 
 def m2(zone: str = "a", **more: object) -> Offer:
@@ -47,7 +47,7 @@ def three(zones: str = "aaa") -> Cluster:
 
 def plan(state: Cluster, on_sale: tuple[Offer, ...], settings: PlanningSettings) -> Plan:
     """The plan for a cluster, by amount of work so that no clock has a say."""
-    return plan_for(state, on_sale, now=NOW, settings=settings, stop=WorkStop(100_000))
+    return plan_for(state, on_sale, now=NOW, settings=settings, stop=Unpriced(100_000))
 
 
 def during(**window: object) -> PlanningSettings:
