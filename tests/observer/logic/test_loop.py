@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -51,6 +52,12 @@ def refusal(decision: Decision) -> str:
     return decision.skip.reason
 
 
+def figures(decision: Decision) -> Mapping[str, object]:
+    """The figures of the reason why nothing began."""
+    assert decision.skip is not None
+    return decision.skip.figures
+
+
 def hpa(current: int | None, target: int = 600, name: str = "web") -> Autoscaler:
     """An HPA at `current` per mille of a target of 60 %."""
     metric = AutoscalerMetric(name="cpu", current=current, target=target)
@@ -82,8 +89,7 @@ def test_stability_must_have_held_for_the_settle_time() -> None:
     assert refusal(first) == "settling"
     almost = decide(tiny(), now=at(29.9), memory=first.memory)
     assert refusal(almost) == "settling"
-    assert almost.skip is not None
-    assert almost.skip.figures == {"stable_seconds": 29.9, "stabilization_window_seconds": 30.0}
+    assert figures(almost) == {"stable_seconds": 29.9, "stabilization_window_seconds": 30.0}
     assert decide(tiny(), now=at(30), memory=almost.memory).start is not None
     shaken = decide(cluster(replica_set("web", replicas=2, ready=1)), now=at(20), memory=first.memory)
     assert shaken.memory == Memory()
@@ -97,8 +103,7 @@ def test_an_autoscaler_above_its_target_means_unrest() -> None:
     assert decide(cluster(hpa(None))).start is not None
     decision = decide(cluster(hpa(610), hpa(900, name="api")))
     assert refusal(decision) == "autoscaler-above-target"
-    assert decision.skip is not None
-    assert decision.skip.figures == {
+    assert figures(decision) == {
         "autoscaler": "shop/api",
         "metric": "cpu",
         "current": 900,
@@ -114,8 +119,7 @@ def test_ready_replicas_without_their_pods_are_not_believed() -> None:
     emptied = [item for item in whole if not isinstance(item, Pod)]
     decision = decide(cluster(*emptied))
     assert refusal(decision) == "pods-missing"
-    assert decision.skip is not None
-    assert decision.skip.figures == {"ready": 10, "missing": 10}
+    assert figures(decision) == {"ready": 10, "missing": 10}
     nine = cluster(*emptied, *[item for item in whole if isinstance(item, Pod)][1:])
     assert decide(nine).start is not None
     assert refusal(decide(nine, missing_share=0.0)) == "pods-missing"
@@ -125,8 +129,7 @@ def test_ready_pods_without_their_nodes_are_not_believed() -> None:
     """Pods run on nodes that the list of nodes lacks: nothing begins, and no node is asked to be deleted."""
     decision = decide(cluster(deployed("web", ["n1", "n2"]), node("n2"), node("n3", labels=DISRUPTED_LABELS)))
     assert refusal(decision) == "nodes-missing"
-    assert decision.skip is not None
-    assert decision.skip.figures == {"nodes": 2, "missing": 1}
+    assert figures(decision) == {"nodes": 2, "missing": 1}
     assert decision.deletions == ()
 
 
@@ -141,9 +144,7 @@ def test_a_set_without_all_its_replicas_means_unrest(missing: Workload) -> None:
     """Every ReplicaSet and StatefulSet must have as many ready pods as it wants, not more nor fewer."""
     decision = decide(cluster(missing))
     assert refusal(decision) == "replicas-not-ready"
-    assert decision.skip is not None
-    assert decision.skip.figures["ready"] == 2
-    assert decision.skip.figures["desired"] == 3
+    assert (figures(decision)["ready"], figures(decision)["desired"]) == (2, 3)
 
 
 def test_replicas_for_which_no_place_was_found_stop_no_saving() -> None:
@@ -289,8 +290,7 @@ def test_nothing_is_solved_for_pods_that_wait_while_a_plan_is_carried_out(mode: 
     assert decide(with_pending("a"), view(*running[:1]), now=at(1)).start is not None
     decision = decide(with_pending("a"), view(*running), now=at(64))
     assert refusal(decision) == "iteration-running"
-    assert decision.skip is not None
-    assert decision.skip.figures["phase"] == "executing"
+    assert figures(decision)["phase"] == "executing"
     for end in (log.finished(), log.aborted()):
         after = decide(with_pending("a"), view(*running, (64.0, "it-5", end)), now=at(64), memory=Memory())
         assert after.start is not None
@@ -342,8 +342,7 @@ def test_while_a_disrupted_node_holds_a_workload_nothing_begins() -> None:
     busy = cluster(node("n1"), node("n2", labels=DISRUPTED_LABELS), deployed("web", ["n1", "n2", "n2"]), pod("waits"))
     decision = decide(busy)
     assert refusal(decision) == "disrupted-node-occupied"
-    assert decision.skip is not None
-    assert decision.skip.figures == {"node": "n2", "pods": 2, "nodes": 1}
+    assert figures(decision) == {"node": "n2", "pods": 2, "nodes": 1}
     assert decision.deletions == ()
     going = cluster(node("n2", labels=DISRUPTED_LABELS), pod("web-0", node="n2", terminating=True))
     assert refusal(decide(going)) == "disrupted-node-occupied"
@@ -407,6 +406,5 @@ def test_nothing_is_decided_on_a_state_that_may_be_out_of_date() -> None:
     empty = cluster(node("n2", labels=DISRUPTED_LABELS), pod("waits"))
     decision = decide(empty, blind=("Pod: no answer",))
     assert refusal(decision) == "state-unknown"
-    assert decision.skip is not None
-    assert decision.skip.figures == {"missing": "Pod: no answer"}
+    assert figures(decision) == {"missing": "Pod: no answer"}
     assert (decision.deletions, decision.memory) == ((), Memory())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from tests.observer.kube_json import JSON, container, node, raw, thing
@@ -26,6 +26,7 @@ from kinema_core.events import (
 from kinema_core.events.frozen import FrozenMap
 from kinema_observer.logic.kubernetes import decode_object
 
+T = TypeVar("T", bound=ClusterObject)
 GIB = 2**30
 HPA = "HorizontalPodAutoscaler"
 VPA = "VerticalPodAutoscaler"
@@ -38,6 +39,13 @@ def read(value: JSON) -> ClusterObject:
     return found
 
 
+def read_as(type_: type[T], value: JSON) -> T:
+    """The object, which must be of this class."""
+    found = read(value)
+    assert isinstance(found, type_), found
+    return found
+
+
 def odd(kind: str, metadata: object, spec: object = 7) -> JSON:
     """An object of which the given parts are all there is."""
     return {"kind": kind, "metadata": metadata, "spec": spec}
@@ -45,20 +53,18 @@ def odd(kind: str, metadata: object, spec: object = 7) -> JSON:
 
 def workload(kind: str, **parts: Any) -> Workload:
     """A workload of this kind, which must be readable."""
-    found = read(thing(kind, **parts))
-    assert isinstance(found, Workload), found
-    return found
+    return read_as(Workload, thing(kind, **parts))
 
 
 def test_a_node_keeps_what_placement_needs() -> None:
     """Allocatable in integers, taints, cordon, readiness; heartbeats and addresses are left out."""
-    found = read(
+    found = read_as(
+        Node,
         node(
             metadata={"annotations": {"kinema.io/usd-per-hour": "0.17", "volumes.kubernetes.io/x": "true"}},
             spec={"unschedulable": True, "taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]},
-        )
+        ),
     )
-    assert isinstance(found, Node)
     assert (found.allocatable["cpu"], found.allocatable["memory"], found.allocatable["pods"]) == (
         3920,
         13312000000,
@@ -79,18 +85,15 @@ def test_a_node_heartbeat_changes_nothing() -> None:
 
 def test_a_node_without_conditions_or_on_its_way_out_takes_no_pods() -> None:
     """Not Ready unless it says so; one that is being deleted counts as cordoned; without allocatable, capacity."""
-    bare = read(node(spec={}, status={"conditions": None, "allocatable": None}))
-    assert isinstance(bare, Node)
+    bare = read_as(Node, node(spec={}, status={"conditions": None, "allocatable": None}))
     assert (bare.ready, bare.allocatable["cpu"]) == (False, 4000)
-    leaving = read(node(metadata={"deletionTimestamp": "2026-03-02T12:00:00Z"}))
-    assert isinstance(leaving, Node)
+    leaving = read_as(Node, node(metadata={"deletionTimestamp": "2026-03-02T12:00:00Z"}))
     assert leaving.unschedulable
 
 
 def test_a_taint_of_unknown_effect_freezes_the_node() -> None:
     """An unknown effect may keep anything out: the node is quarantined under its own name."""
-    found = read(node("n7", spec={"taints": [{"key": "a", "effect": "NoThing"}]}))
-    assert isinstance(found, Quarantined)
+    found = read_as(Quarantined, node("n7", spec={"taints": [{"key": "a", "effect": "NoThing"}]}))
     assert (found.object, found.node, found.path) == ("Node n7", "n7", "spec.taints[0].effect")
 
 
@@ -208,8 +211,7 @@ def test_what_cannot_be_known_of_a_template_is_named() -> None:
 def test_an_unreadable_workload_freezes_its_namespace() -> None:
     """It may have forbidden to move its pods: it is named with the path into its template."""
     template = {"spec": {"containers": [container(cpu="lots")]}}
-    found = read(thing("Deployment", spec={"template": template}))
-    assert isinstance(found, Quarantined)
+    found = read_as(Quarantined, thing("Deployment", spec={"template": template}))
     assert (found.object, found.namespace, found.node) == ("Deployment shop/web", "shop", None)
     assert found.path == "spec.template.spec.containers[0].resources.requests.cpu"
 
@@ -231,8 +233,7 @@ def test_an_unreadable_workload_freezes_its_namespace() -> None:
 )
 def test_a_negative_number_of_pods_is_quarantined(kind: str, group: str, spec: JSON, status: JSON, path: str) -> None:
     """No cluster has it: a plan that counts with it would count wrong."""
-    found = read(thing(kind, group=group, spec=spec, status=status))
-    assert isinstance(found, Quarantined)
+    found = read_as(Quarantined, thing(kind, group=group, spec=spec, status=status))
     assert (found.path, found.namespace) == (path, "shop")
     assert "a number of pods is 0 or more" in found.reason
 
@@ -256,13 +257,14 @@ def test_volumes_claims_and_classes() -> None:
     term = NodeTerm(expressions=(Requirement(key="topology.kubernetes.io/zone", operator="In", values=("a",)),))
     assert isinstance(volume, Volume)
     assert (volume.claim, volume.driver, volume.node_terms) == ("shop/data", "pd.csi.storage.gke.io", (term,))
-    claim = read(
-        thing("PersistentVolumeClaim", "data", group="v1", spec={"volumeName": "pv-1", "storageClassName": "s"})
+    claim = read_as(
+        VolumeClaim,
+        thing("PersistentVolumeClaim", "data", group="v1", spec={"volumeName": "pv-1", "storageClassName": "s"}),
     )
-    assert isinstance(claim, VolumeClaim)
     assert (claim.volume, claim.storage_class) == ("pv-1", "s")
     allowed = [{"matchLabelExpressions": [{"key": "topology.kubernetes.io/zone", "values": ["a"]}]}]
-    class_ = read(
+    class_ = read_as(
+        StorageClass,
         thing(
             "StorageClass",
             "s",
@@ -270,9 +272,8 @@ def test_volumes_claims_and_classes() -> None:
             namespace=None,
             volumeBindingMode="WaitForFirstConsumer",
             allowedTopologies=allowed,
-        )
+        ),
     )
-    assert isinstance(class_, StorageClass)
     assert (class_.wait_for_consumer, class_.node_terms) == (True, (term,))
 
 
@@ -308,8 +309,7 @@ def test_priority_classes_and_namespaces() -> None:
 )
 def test_an_object_that_says_nothing_is_quarantined(value: JSON, path: str) -> None:
     """No server makes one without a spec, or a pod without containers: whoever wrote it left something out."""
-    found = read(value)
-    assert isinstance(found, Quarantined), found
+    found = read_as(Quarantined, value)
     assert found.path == path
 
 
@@ -325,8 +325,7 @@ def test_an_object_that_says_nothing_is_quarantined(value: JSON, path: str) -> N
 )
 def test_odd_metadata_is_quarantined_too(value: JSON, path: str) -> None:
     """Without a name, the text itself stands for it, so that the object is named once."""
-    found = read(value)
-    assert isinstance(found, Quarantined)
+    found = read_as(Quarantined, value)
     assert found.path == path
     assert found == read(value)
     assert found.object.startswith("Node ")
@@ -349,8 +348,7 @@ def test_odd_metadata_is_quarantined_too(value: JSON, path: str) -> None:
 )
 def test_a_namespace_that_cannot_be_told_may_be_any(value: JSON, frozen: str | None) -> None:
     """Empty is not none: a budget forbids in one that is not known, an unreadable pending pod nowhere."""
-    found = read(value)
-    assert isinstance(found, Quarantined)
+    found = read_as(Quarantined, value)
     assert found.namespace == frozen
 
 
@@ -365,6 +363,5 @@ def test_a_namespace_that_cannot_be_told_may_be_any(value: JSON, frozen: str | N
 )
 def test_a_reason_says_what_to_write_instead(value: JSON, path: str, reason: str) -> None:
     """In the words of Kubernetes' own reference, not in those of the decoder."""
-    found = read({"kind": "Node", "metadata": {"name": "n1", **value}})
-    assert isinstance(found, Quarantined)
+    found = read_as(Quarantined, {"kind": "Node", "metadata": {"name": "n1", **value}})
     assert (found.path, found.reason[: len(reason)]) == (path, reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from tests.observer.kube_json import CREATED, JSON, thing
-from tests.observer.logic.test_objects import GIB, HPA, VPA, read
+from tests.observer.logic.test_objects import GIB, HPA, VPA, read_as
 
 from kinema_core.events import (
     Autoscaler,
@@ -43,7 +43,8 @@ def test_an_autoscaler_compares_each_metric_in_its_targets_unit() -> None:
         {"type": "Resource", "resource": {"name": "memory", "current": {"averageValue": "512Mi"}}},
         {"type": ""},
     ]
-    found = read(
+    found = read_as(
+        Autoscaler,
         thing(
             HPA,
             group="autoscaling/v2",
@@ -53,9 +54,8 @@ def test_an_autoscaler_compares_each_metric_in_its_targets_unit() -> None:
                 "metrics": specs,
             },
             status={"currentReplicas": 2, "desiredReplicas": 3, "currentMetrics": currents},
-        )
+        ),
     )
-    assert isinstance(found, Autoscaler)
     assert (found.min_replicas, found.max_replicas, found.current, found.desired) == (1, 9, 2, 3)
     assert found.metrics == (
         AutoscalerMetric(name="cpu", current=730, target=600),
@@ -76,35 +76,37 @@ def test_two_metrics_of_one_name_keep_their_own_readings() -> None:
     target = {"kind": "Deployment", "name": "web"}
     metrics = [external("target", "10"), external("target", "20")]
     status = {"currentMetrics": [external("current", "1"), external("current", "2")]}
-    found = read(thing(HPA, group="autoscaling/v2", spec={"scaleTargetRef": target, "metrics": metrics}, status=status))
-    assert isinstance(found, Autoscaler)
+    found = read_as(
+        Autoscaler,
+        thing(HPA, group="autoscaling/v2", spec={"scaleTargetRef": target, "metrics": metrics}, status=status),
+    )
     assert [(metric.current, metric.target) for metric in found.metrics] == [(1000, 10_000), (2000, 20_000)]
 
 
 def test_an_autoscaler_with_a_metric_of_an_unknown_kind_is_quarantined() -> None:
     """Whether it is above its target cannot be known."""
     target = {"kind": "Deployment", "name": "web"}
-    found = read(thing(HPA, group="autoscaling/v2", spec={"scaleTargetRef": target, "metrics": [{"type": "Stars"}]}))
-    assert isinstance(found, Quarantined)
+    found = read_as(
+        Quarantined, thing(HPA, group="autoscaling/v2", spec={"scaleTargetRef": target, "metrics": [{"type": "Stars"}]})
+    )
     assert found.path == "spec.metrics[0]"
 
 
 def test_a_budget_keeps_numbers_and_percentages_as_written() -> None:
     """No selector selects nothing, an empty one everything in the namespace."""
-    found = read(
+    found = read_as(
+        DisruptionBudget,
         thing(
             "PodDisruptionBudget",
             group="policy/v1",
             spec={"minAvailable": "50%", "selector": {}, "unhealthyPodEvictionPolicy": "AlwaysAllow"},
             status={"disruptionsAllowed": 1, "expectedPods": 4, "desiredHealthy": 2, "currentHealthy": 3},
-        )
+        ),
     )
-    assert isinstance(found, DisruptionBudget)
     assert (found.min_available, found.max_unavailable, found.selector) == ("50%", None, Selector())
     assert (found.allowed, found.expected, found.desired_healthy, found.healthy) == (1, 4, 2, 3)
     assert found.always_allow_unhealthy
-    other = read(thing("PodDisruptionBudget", group="policy/v1", spec={"maxUnavailable": 0}))
-    assert isinstance(other, DisruptionBudget)
+    other = read_as(DisruptionBudget, thing("PodDisruptionBudget", group="policy/v1", spec={"maxUnavailable": 0}))
     assert (other.max_unavailable, other.selector) == ("0", None)
 
 
@@ -112,8 +114,7 @@ def test_an_unreadable_budget_freezes_its_namespace() -> None:
     """An unknown operator in its selector may select any pod there."""
     expressions = [{"key": "app", "operator": "Resembles", "values": ["web"]}]
     spec = {"selector": {"matchExpressions": expressions}, "maxUnavailable": 1}
-    found = read(thing("PodDisruptionBudget", group="policy/v1", spec=spec))
-    assert isinstance(found, Quarantined)
+    found = read_as(Quarantined, thing("PodDisruptionBudget", group="policy/v1", spec=spec))
     assert (found.namespace, found.path) == ("shop", "spec.selector.matchExpressions[0].operator")
 
 
@@ -123,14 +124,14 @@ def test_a_vertical_recommendation_is_summed_over_containers() -> None:
     def of(cpu: str) -> JSON:
         return {"target": {"cpu": cpu}, "lowerBound": {"cpu": cpu}, "upperBound": {"cpu": cpu, "memory": "1Mi"}}
 
-    found = read(
+    found = read_as(
+        Recommendation,
         thing(
             VPA,
             group="autoscaling.k8s.io/v1",
             spec={"targetRef": {"kind": "Deployment", "name": "web"}, "updatePolicy": {"updateMode": "Off"}},
             status={"recommendation": {"containerRecommendations": [of("100m"), of("50m")]}},
-        )
+        ),
     )
-    assert isinstance(found, Recommendation)
     assert (found.target, found.upper, found.mode) == ({"cpu": 150}, {"cpu": 150, "memory": 2 * 2**20}, "Off")
     assert found.created == datetime.fromisoformat(CREATED).astimezone(UTC)
