@@ -35,7 +35,7 @@ from kinema_optimizer.problem.instance import UNLIMITED, Instance, Solution, con
 
 @dataclass(frozen=True)
 class Alternative:
-    """What became of the pods of deleted nodes."""
+    """Places found for the pods of deleted nodes."""
 
     onto: Mapping[int, Mapping[int, int]]
     """Existing node → class → pods of it that the node takes."""
@@ -184,12 +184,12 @@ def _named(counts: Ints) -> Mapping[int, int]:
 
 
 _OF_OTHERS: Final = {"pending-placeable", "priority-inverted"}
-"""What is wrong with a plan that leaves pods out which wait already; they are not asked about."""
+"""Violations by pods that wait already; they are not asked about."""
 
 
 @dataclass(frozen=True)
 class Seating:
-    """Where the pods of a node go."""
+    """Places for the pods of a node."""
 
     outcome: Outcome
     onto: Mapping[str, int]

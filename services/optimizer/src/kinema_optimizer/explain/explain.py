@@ -60,11 +60,11 @@ class Bought(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Elsewhere(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the pods of a node would go without it: found by first fit, so a search may find something cheaper."""
+    """Places for the pods of a node without it, by first fit: a search may find cheaper ones."""
 
     pods: int
     usd_per_hour: float
-    """What the new machines cost."""
+    """Price of the new machines."""
     onto: tuple[Target, ...]
     onto_nodes: int
     """Nodes that take pods, those that are not named included."""
@@ -115,14 +115,14 @@ class PodExplanation(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     reason: str
     strategy: str | None
-    """How it would move."""
+    """Strategy by which it would move."""
     rooms: tuple[str, ...]
     """Other nodes that admit it and have room for it now."""
     rooms_in_all: int
     cheapest: Bought | None
     """The cheapest machine on sale that admits and holds it."""
     caveat: str = ""
-    """What holds it up beside its own rules."""
+    """Obstacles beside its own rules."""
 
 
 # --- nodes

@@ -29,7 +29,7 @@ from kinema_optimizer.request.objective import MICRO, ObjectiveKey, price_of_mov
 from kinema_optimizer.solvers.stopping import ORDER, WAVE, Over, StopRule
 
 ATTEMPTS: Final = 8
-"""How often moves without an order are taken out before nothing is moved at all."""
+"""Most attempts without the moves that have no order, before nothing is moved at all."""
 
 
 def key_of_plan(problem: Compiled, plan: Plan) -> tuple[bool, ObjectiveKey]:

@@ -48,7 +48,7 @@ _DENSE: Final = 12_000
 
 @dataclass(frozen=True)
 class SolverResult:
-    """What a method found, and what is proven about it."""
+    """Outcome of a method, and its proof."""
 
     outcome: Outcome
     lower_bound: int

@@ -48,7 +48,7 @@ class _Wish(NamedTuple):
 
     tally: _Tally
     counted: bool
-    """Whether the pod itself is one of them."""
+    """The pod itself is one of them."""
     weight: int
     near: bool = False
     skew: int | None = None

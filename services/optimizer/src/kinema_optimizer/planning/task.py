@@ -36,7 +36,7 @@ from kinema_optimizer.solvers.stopping import StopRule
 
 @dataclass(frozen=True)
 class Request:
-    """What the planner is asked for; new requests of workloads are given to `task`."""
+    """Question to the planner; new requests of workloads are given to `task`."""
 
     cluster: Cluster
     offers: tuple[Offer, ...]

@@ -56,7 +56,7 @@ class Site:
     room: Amounts
     """For pods, when everything else that is or will be on it is counted."""
     open: bool
-    """Whether a pod may newly be placed there."""
+    """A pod may newly be placed there."""
     spot: bool
     spot_taints: frozenset[str]
     """Keys of its offer's taints: to tolerate one of them is to ask for spot."""
@@ -106,9 +106,9 @@ class _Rules(NamedTuple):
     spot: tuple[bool, ...]
     """Per distinct set of taints of spot sites, whether the pod may be there."""
     volumes: tuple[tuple[NodeTerm, ...], ...]
-    """What each of its volumes demands of a node: one of these alternatives."""
+    """Demands of each of its volumes on a node: one of these alternatives."""
     barred: Barred
-    """Where pods that are ending keep it away."""
+    """Places from which pods that are ending keep it away."""
 
 
 class Admission:

@@ -184,7 +184,7 @@ class Solution:
     boots: Ints
     """(B,): machine of each new node."""
     booted: Content
-    """What each new node takes."""
+    """Pods of each new node."""
     unplaced: Ints
     """(C,): pending pods left without a place."""
     updates: frozenset[int] | None = None

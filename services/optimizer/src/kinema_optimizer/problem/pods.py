@@ -38,9 +38,9 @@ class Mover:
     workload: str
     """Key of its workload, empty when it has none."""
     takes: Amounts
-    """What it takes of its node now, likewise."""
+    """Amounts that it takes of its node now, likewise."""
     disruption_cost: int
-    """What its restart counts, in thousandths of an ordinary one."""
+    """Disruption cost of its restart, in thousandths of an ordinary one."""
     others: tuple[Pod, ...] = ()
     """Pods that go wherever it goes, after it: requests, room and disruption cost are those of all together."""
 

@@ -15,7 +15,7 @@ from kinema_optimizer.problem.rules.reduced import ReducedRules
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a cluster."""
+    """Question about a cluster."""
 
     cluster: Cluster
     offers: tuple[Offer, ...]
@@ -26,7 +26,7 @@ class Question:
     """Ceiling on every node's CPU and memory utilization: nothing new is placed above it."""
     options: MobilityOptions = field(default_factory=MobilityOptions)
     point_price: int = 0
-    """What a weight point of a preferred rule is worth, in millionths of the objective's unit."""
+    """Worth of a weight point of a preferred rule, in millionths of the objective's unit."""
     move_price: int | None = None
     """Millionths of the objective's unit for an ordinary move; None: among plans of nearly least cost, fewest moves."""
     max_moves: int | None = None

@@ -180,7 +180,7 @@ class IncumbentReport:
     """The best answer that a solve has reported, and how far it was then."""
 
     number: int
-    """Which of the solve's reports it was, from 1: the same again when the solve is repeated."""
+    """Number of the solve's report, from 1: the same again when the solve is repeated."""
     answer: Given
     bound: int
     stops: tuple[Stop, ...]

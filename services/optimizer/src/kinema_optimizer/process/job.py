@@ -46,7 +46,7 @@ from kinema_optimizer.solvers.stopping import RecordedStop, StopRule
 
 @dataclass(frozen=True)
 class Job:
-    """What a plan is asked for."""
+    """Question to a solver."""
 
     cluster: Cluster
     offers: tuple[Offer, ...]
@@ -153,7 +153,7 @@ _BOUND: Final = "incumbent_bound"
 
 @dataclass(frozen=True)
 class Failure:
-    """How a solve came to no end."""
+    """Failure of a solve."""
 
     reason: FailureReason
     detail: str
@@ -200,7 +200,7 @@ def mark_failure(plan: Plan, failure: Failure, incumbent: IncumbentReport) -> Pl
 
 @dataclass(frozen=True)
 class RecordedFailure:
-    """What a replay takes from the record: the failure, and which incumbent the plan was made of."""
+    """Failure in a record, and the incumbent that the plan was made of: a replay repeats both."""
 
     failure: Failure
     number: int

@@ -227,9 +227,9 @@ def _rows_of(given: Content, nodes: Sequence[int]) -> Content:
 
 
 _CONNECT_SECONDS: Final = 2.0
-"""How long connecting to the queue and sharing the problem may take in a round."""
+"""Limit of connecting to the queue and sharing the problem in a round."""
 _FIRST_SECONDS: Final = 4.0
-"""How long the first answers may take: those who work load the problem before."""
+"""Limit of waiting for the first answers: workers load the problem before."""
 _LEAST_SECONDS: Final = 1.0
 _TIMES: Final = 4.0
 """By how much a round may take longer than the slowest of those before."""

@@ -22,7 +22,7 @@ NAMESPACE: Final = "kinema.io~headroom"
 ROOM: Final = "room-"
 USABLE: Final = "usable-"
 FLOOR: Final = "floor-"
-"""What the names of placeholders begin with: room kept free, usable resources, minimum nodes."""
+"""Beginnings of the names of placeholders: room kept free, usable resources, minimum nodes."""
 LOWEST: Final = -(2**31)
 """Priority of a placeholder: whatever it competes with comes first."""
 _MOST: Final = 10_000

@@ -68,7 +68,7 @@ class Window(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Objective:
-    """What is optimized at a moment, and within which limits. A plan costs its nodes, and each move its price."""
+    """Objective of a moment, and its limits. A plan costs its nodes, and each move its price."""
 
     percent: int = 100
     """Ceiling on every node's CPU and memory utilization."""
@@ -115,7 +115,7 @@ def price_of_moves(price: int | None, disruption_cost: int) -> int:
 
 
 class ObjectiveKey(NamedTuple):
-    """What answers and plans are compared by, most important first; less is better."""
+    """Key by which answers and plans are compared, most important first; less is better."""
 
     over_limit: int
     """Moves above the limit on moves."""

@@ -118,7 +118,7 @@ class Fill:
 
     requested: int
     usable: int
-    """What is requested, and what is left and usable."""
+    """Requested amounts, and those that are left and usable."""
 
     @property
     def percent(self) -> float:

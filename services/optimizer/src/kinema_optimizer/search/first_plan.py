@@ -63,7 +63,7 @@ _WIDEST: Final = 800
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """What pods are worth, and the relaxation that says so for a demand (C,)."""
+    """Prices of pods, and the relaxation that gives them for a demand (C,)."""
 
     pod_price: Floats
     """(C,)"""
@@ -457,7 +457,7 @@ def _swap_change(problem: Instance, boot: NodeLoad, e: int) -> NodeLoad:
 _CAP_SHARES: Final = (1.0, 0.98, 0.95, 0.9)
 """Parts of the limit that a retention is held to."""
 _EXTRA_PRICES: Final = (0.0, 0.1, 0.2, 0.35, 0.5)
-"""What a move costs in a retention besides its price, in mean costs of a pod."""
+"""Costs of a move in a retention besides its price, in mean costs of a pod."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,7 +41,7 @@ _TRIES_AFTER_COLUMNS: Final = 80
 
 @dataclass(frozen=True, eq=False)
 class SearchContext:
-    """What all neighborhoods of a search share."""
+    """Context that all neighborhoods of a search share."""
 
     problem: Instance
     pod_price: Floats
@@ -63,17 +63,17 @@ class Neighborhood:
     kept: tuple[int, ...]
     """Existing nodes that are kept."""
     changes: tuple[NodeLoad, ...]
-    """What comes to each of them, and what leaves it."""
+    """Pods that come to each of them or leave it."""
     deleted: tuple[int, ...]
     """Existing nodes that are not: they may be kept again."""
     boots: tuple[NodeLoad, ...]
     allowance: Mapping[int, int]
-    """How many more of a machine may be booted than the neighborhood has; machines without limit are left out."""
+    """Machines that may be booted beyond those of the neighborhood; those without limit are left out."""
 
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
-    """What replaces the nodes of a neighborhood."""
+    """Replacement of the nodes of a neighborhood."""
 
     kept: Mapping[int, NodeLoad]
     """Existing nodes that are kept, with what changes there; the others of the neighborhood are deleted."""
@@ -289,7 +289,7 @@ def _existing_bin(context: SearchContext, e: int, mine: Ints, enemies: Mapping[i
 
 
 _SPREADS: Final = (0.02, 0.06, 0.2, 1.0)
-"""How far down the ranks of waste the neighborhoods of a round look, as parts of all nodes."""
+"""Shares of all nodes, by rank of waste, that the neighborhoods of a round look at."""
 
 
 def select_neighborhoods(

@@ -31,7 +31,7 @@ _ARTIFICIAL_COST = 1e3
 
 @dataclass(frozen=True, eq=False)
 class Retention:
-    """What is worth keeping, and at which prices."""
+    """Nodes worth keeping, and prices."""
 
     nodes: Flags
     """(E,)"""

@@ -81,7 +81,7 @@ _RAISED_PRICE: Final = 1.0
 _MOST_PRICE: Final = 4.0
 
 Allowed: TypeAlias = Callable[[Incumbent], bool]
-"""Whether a state may be taken."""
+"""Test that a state passes to be taken."""
 
 
 @dataclass

@@ -34,12 +34,12 @@ Domains = Mapping[str, str | None]
 
 
 class SitesOnOffer(NamedTuple):
-    """Where pending pods can go: live nodes, and offers that no rule closes."""
+    """Sites for pending pods: live nodes, and offers that no rule closes."""
 
     sites: tuple[Site, ...]
     """All nodes, then all offers, as the admission numbers them."""
     live: int
-    """How many of them are nodes."""
+    """Number of nodes among them."""
     closed: frozenset[str]
     unlimited: frozenset[str]
     """Offers without a limit."""

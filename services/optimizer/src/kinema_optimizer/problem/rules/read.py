@@ -45,9 +45,9 @@ class TopologySpread(Rule):
     """An enforced spread constraint."""
 
     eligible: PlacementRules
-    """Which nodes make a domain."""
+    """Rules that nodes obey which make a domain."""
     taints: bool
-    """Whether a node's taints decide too."""
+    """A node's taints decide, too."""
     max_skew: int
     min_domains: int
 
@@ -136,7 +136,7 @@ def eligibility(rules: PlacementRules, spread: Spread) -> PlacementRules:
 
 @dataclass
 class Census:
-    """Where the pods are that rules count: bound ones that are not terminating."""
+    """Locations of the pods that rules count: bound ones that are not terminating."""
 
     cluster: Cluster
     nodes: Sequence[Site]

@@ -331,7 +331,7 @@ def _quarrel(marks: Iterable[RuleTags]) -> bool:
 
 @dataclass(frozen=True)
 class Scene:
-    """What the rules are worked out on."""
+    """Cluster and market that rules are reduced for."""
 
     cluster: Cluster
     facts: Mobility

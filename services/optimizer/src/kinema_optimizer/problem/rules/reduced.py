@@ -28,7 +28,7 @@ class RuleTags(NamedTuple):
     counted: frozenset[int]
     """Spread constraints that count it."""
     affinity_target: bool = False
-    """Whether others count on its company on its node: it leaves that only when the node is deleted."""
+    """Others count on its company on its node: it leaves that only when the node is deleted."""
 
 
 UNTAGGED: Final = RuleTags(frozenset(), frozenset(), frozenset())
@@ -43,7 +43,7 @@ class NodeExclusion(NamedTuple):
 
 
 class TopologyDemand(NamedTuple):
-    """Where a pod may be by the rules between pods; whatever is not demanded is free."""
+    """Domains of a pod by the rules between pods; all that is not demanded is free."""
 
     pins: tuple[Pin, ...]
     nodes: frozenset[str] | None = None
