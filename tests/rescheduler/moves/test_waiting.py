@@ -1,0 +1,264 @@
+"""Pods and moves that wait: for whom and how long a plan waits, and when it is aborted for them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.rescheduler.harness import WEB, World
+from tests.rescheduler.moves.test_room import homes, tight
+from tests.rescheduler.plans_in_memory import crowded_plan, rolling_plan, small_plan, swap_plan
+from tests.support.builders import LONG_AGO, NOW, cluster, deployed, node, offers, pod, selector, stateful
+from tests.support.plans import plan_for
+
+from kinema_core.events import NO_RULES, NodeTerm, PlacementRules, PodTerm, Requirement, StepFailed
+from kinema_rescheduler.names import ABORT
+from kinema_rescheduler.plan.limits import Limits
+
+STRANGER = "shop/stranger"
+NOWHERE = PlacementRules(node_terms=(NodeTerm(expressions=(Requirement(key="gone", operator="Exists"),)),))
+
+
+def with_a_stranger(world: World, *, cpu: int, old: bool = False, rules: PlacementRules = NO_RULES) -> None:
+    """A pod of somebody else comes once the node is closed, while the roll does not get on."""
+    world.memory.never_ready_workloads.add(WEB)
+
+    def come() -> None:
+        created = LONG_AGO if old else world.clock.now()
+        world.memory.pods[STRANGER] = pod("stranger", cpu=cpu, created=created, rules=rules)
+
+    def closed() -> bool:
+        return world.disrupted("n2") and world.memory.workloads[WEB].updated == 1
+
+    world.once(closed, come)
+
+
+async def test_a_plan_is_given_up_for_a_pod_that_it_keeps_waiting() -> None:
+    """The pod has room on the node that is to go alone: it waits the limit and little more, and comes up there."""
+    world = World(*crowded_plan(), limits=Limits(unschedulable_seconds=60))
+    with_a_stranger(world, cpu=2000)
+    end = await world.aborts("pod-waits")
+    assert STRANGER in end.detail
+    assert "n2" in end.detail
+    came = world.memory.pods[STRANGER]
+    assert came.node == "n2"
+    assert came.created is not None
+    assert came.started is not None
+    assert timedelta(seconds=60) < came.started - came.created < timedelta(seconds=80)
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [{"cpu": 2000, "old": True}, {"cpu": 3800, "old": True}, {"cpu": 100_000}, {"cpu": 2000, "rules": NOWHERE}],
+    ids=["waited before", "needed a node before", "fits nothing on sale", "not admitted"],
+)
+async def test_a_plan_goes_on_where_it_is_not_the_reason(stranger: dict[str, Any]) -> None:
+    """A pod that was there before, that no node on sale holds, or that may go nowhere changes nothing."""
+    world = World(*crowded_plan(), limits=Limits(unschedulable_seconds=60, pods_ready_seconds=300))
+    with_a_stranger(world, **stranger)
+    await world.aborts("roll-stuck")
+
+
+async def test_a_plan_is_given_up_for_a_pod_that_needs_a_new_node() -> None:
+    """Nothing is bought while a plan is carried out: it makes way for whoever buys."""
+    world = World(*crowded_plan(), limits=Limits(unschedulable_seconds=60))
+    with_a_stranger(world, cpu=3800)
+    end = await world.aborts("pod-waits")
+    assert end.detail.startswith(f"{STRANGER} needs a new node, for example m4/a/on-demand")
+    came = world.memory.pods[STRANGER].created
+    assert came is not None
+    given_up = next(one.time for one in world.log() if isinstance(one.body, StepFailed) and one.body.step == ABORT)
+    assert timedelta(seconds=60) < given_up - came < timedelta(seconds=80)
+
+
+@pytest.mark.parametrize("sold", ["sold out", "spot", "by another autoscaler"])
+async def test_a_plan_goes_on_where_nothing_would_be_bought(sold: str) -> None:
+    """A machine that is sold out, spot capacity that nobody asked for, or one that is not ours to buy is no reason."""
+    before, plan = crowded_plan()
+    known: dict[str, dict[str, Any]] = {"sold out": {"available": 0}, "spot": {"capacity_type": "spot"}}
+    changes = known.get(sold, {})
+    shop = [one if one.name.startswith("m2/") else replace(one, **changes) for one in offers()]
+    world = World(before, plan, limits=Limits(unschedulable_seconds=60, pods_ready_seconds=300), sold=shop)
+    world.delegated = sold == "by another autoscaler"
+    with_a_stranger(world, cpu=3800)
+    await world.aborts("roll-stuck")
+
+
+async def test_a_pod_that_waits_for_something_else_ends_no_plan() -> None:
+    """Where an open node has room, too, opening one more would not help."""
+    world = World(*crowded_plan(), limits=Limits(unschedulable_seconds=60, pods_ready_seconds=300))
+    with_a_stranger(world, cpu=100)
+    place = world.memory._place_for
+    world.memory._place_for = lambda pod: None if pod.key == STRANGER else place(pod)  # type: ignore[method-assign]  # a scheduler with a reason of its own
+    await world.aborts("roll-stuck")
+
+
+async def test_pods_of_our_own_moves_have_deadlines_of_their_own() -> None:
+    """New pods of a roll that find no room any more wait as long as pods may: nobody takes them for somebody else's."""
+    world = World(*crowded_plan(), limits=Limits(unschedulable_seconds=60, pods_ready_seconds=300))
+
+    def fill() -> None:
+        world.memory.pods["shop/big"] = pod("big", node="n1", cpu=1500, created=world.clock.now())
+
+    world.once(lambda: world.memory.workloads[WEB].updated == 2, fill)
+    await world.aborts("roll-stuck")
+
+
+LIMITS = Limits()
+WAY = "kinema-1-way-1"
+
+
+def seconds(world: World) -> float:
+    """Cluster time since the beginning."""
+    return (world.clock.now() - NOW).total_seconds()
+
+
+async def test_a_roll_that_would_stop_half_way_is_left_out_soon() -> None:
+    """Its pods keep apart, and the only node without one is full: nothing goes on that would change that."""
+    apart = PodTerm(topology_key="kubernetes.io/hostname", selector=selector(app="cart"))
+    before = cluster(
+        [node(f"n{n}", cpu=1000) for n in range(1, 5)],
+        deployed("cart", ["n1", "n2", "n3"], cpu=500, rules=PlacementRules(anti_affinity=(apart,))),
+        deployed("full", ["n4"], cpu=900),
+    )
+    world = World(before, plan_for(before, offers(), resizes={"Deployment/shop/cart": {"cpu": 300}}))
+    await world.completes()
+    assert world.verdicts() == {"skip/Deployment/shop/cart": "no-room"}
+    assert seconds(world) < LIMITS.observed_seconds + 30
+    assert "roll" not in world.intended_kinds()
+
+
+async def test_what_was_kept_for_one_is_the_next_ones() -> None:
+    """Strangers sit where both shall go: the larger pod stays, and the other one gets what was promised to that."""
+    before = cluster(
+        [node("old-a"), node("old-b"), node("to-a", cpu=1500), node("to-b", cpu=500)],
+        deployed("a", ["old-a"], cpu=1000),
+        deployed("b", ["old-b"], cpu=500),
+    )
+    plan = plan_for(before, offers(), to={"shop/a-0": "to-a", "shop/b-0": "to-b"}, delete=["old-a", "old-b"])
+    world = World(before, plan)
+    world.memory.pods["shop/one"] = pod("one", node="to-a", cpu=600, created=NOW)
+    world.memory.pods["shop/two"] = pod("two", node="to-b", cpu=500, created=NOW)
+    await world.completes()
+    assert homes(world) == {"a": "old-a", "b": "to-a"}
+    assert world.verdicts() == {"skip/Deployment/shop/a": "no-room", "keep/old-a": "not-empty"}
+    assert seconds(world) < LIMITS.blocked_seconds
+
+
+async def test_those_that_are_left_follow_each_other_at_once() -> None:
+    """Where giving one up helps nobody, the next does not wait as long again."""
+    world = World(*tight())
+    for name in ("to-a", "to-b", "to-c", "to-z"):
+        world.alter(name, unschedulable=True)
+    await world.completes()
+    skipped = [event.time for event in world.log() if isinstance(event.body, StepFailed) and "skip/" in event.body.step]
+    assert len(skipped) == 3
+    assert (max(skipped) - min(skipped)).total_seconds() < LIMITS.observed_seconds
+
+
+async def test_a_pod_that_ends_is_waited_for() -> None:
+    """It has the room that is missed, and takes longer to end than anything would be waited for otherwise."""
+    world = World(*tight())
+    world.alter("to-z", unschedulable=True)
+    world.memory.pods["shop/old"] = pod("old", node="to-a", cpu=500, created=NOW, terminating=True)
+
+    def ended() -> None:
+        if seconds(world) > 3 * LIMITS.observed_seconds:
+            world.memory.pods.pop("shop/old", None)
+
+    world.on_second = ended
+    await world.completes()
+    assert homes(world) == {"a": "to-a", "b": "to-b", "c": "to-c"}
+    assert world.verdicts() == {}
+
+
+async def test_a_node_that_comes_back_is_waited_for() -> None:
+    """A planned node that is not Ready for some minutes may come back, and then takes its pods."""
+    world = World(*tight())
+    world.alter("to-z", unschedulable=True)
+
+    def back() -> None:
+        late = seconds(world) > 3 * LIMITS.observed_seconds
+        world.alter("to-a", ready=late)
+
+    world.on_second = back
+    await world.completes()
+    assert homes(world) == {"a": "to-a", "b": "to-b", "c": "to-c"}
+
+
+async def test_a_temporary_node_that_somebody_closes_is_not_waited_for_without_end() -> None:
+    """Its pods stay where they are once it was waited for in vain, long before the plan's own deadline."""
+    world = World(*swap_plan(), limits=Limits(blocked_seconds=30))
+
+    def close() -> None:
+        item = world.memory.nodes.get(WAY)
+        if item is not None:
+            world.memory.nodes[WAY] = replace(item, unschedulable=True)
+
+    world.on_second = close
+    await world.completes()
+    assert world.verdicts()["skip/Deployment/shop/a"] == "no-room"
+    assert homes(world) == {"a": "n1", "b": "n2"}
+    assert seconds(world) < LIMITS.blocked_seconds
+
+
+async def test_a_refused_surge_is_taken_back_at_once() -> None:
+    """Within half a minute its workload is left alone with the reason, replicas as before; the plan ends."""
+    before, plan = small_plan()
+    world = World(before, plan)
+    world.memory.quota = 3
+    end = await world.completes("n1", "n2", seconds=60)
+    assert float(end.figures["seconds"]) <= 40
+    assert world.verdicts()[f"skip/{WEB}"] == "refused"
+    assert any("may create no more pods: exceeded quota: 3 of 3 pods are there" in line for line in world.told())
+    assert world.memory.workloads[WEB].replicas == 3
+    assert {pod.uid for pod in world.memory.pods.values()} == {pod.uid for pod in before.pods}
+
+
+async def test_a_complaint_that_passes_is_waited_out() -> None:
+    """Two writers at one quota refuse each other for a moment: the pods come a little later, and the plan is done."""
+    world = World(*small_plan(), limits=Limits(refused_seconds=15))
+    world.memory.quota = 3
+    surged: list[datetime] = []
+
+    def second() -> None:
+        if world.memory.workloads[WEB].replicas > 3:
+            surged.append(world.clock.now())
+        world.memory.quota = 3 if len(surged) < 12 else None
+
+    world.on_second = second
+    await world.completes("n1", seconds=200)
+
+
+async def test_nothing_is_evicted_where_a_surge_was_refused() -> None:
+    """A used up quota gives the evicted pod's place to anybody: surges of the namespace ask first, evictions after."""
+    before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"], cpu=500), stateful("db", ["n1", "n2"]))
+    to = {pod.key: "n1" for pod in before.pods}
+    world = World(before, plan_for(before, offers(), to=to, delete=["n2"]))
+    world.memory.quota = len(before.pods)
+    await world.completes(seconds=60)
+    assert world.verdicts()["skip/StatefulSet/shop/db"] == "refused"
+    assert any("might be lost, as with Deployment/shop/web: its controller" in line for line in world.told())
+    assert {pod.uid for pod in world.memory.pods.values()} == {pod.uid for pod in before.pods}
+
+
+async def test_evictions_begin_when_surges_have_their_pods() -> None:
+    """Beside a surge that is not refused they wait for its pods to be there, not for its end; all is done."""
+    before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"], cpu=500), stateful("db", ["n1", "n2"]))
+    to = {pod.key: "n1" for pod in before.pods}
+    world = World(before, plan_for(before, offers(), to=to, delete=["n2"]))
+    await world.completes("n1", seconds=200)
+    times = {event.id.rpartition("/rescheduler/")[2]: event.time for event in world.log()}
+    evicted = times["evict/StatefulSet/shop/db/1-1-intended"]
+    assert times[f"surge-up/{WEB}/1-1-done"] <= evicted < times[f"surge-down/{WEB}/1-1-done"]
+
+
+async def test_a_refused_roll_gives_the_template_back() -> None:
+    """A rolling update needs a pod more: where none is allowed, it is taken back."""
+    world = World(*rolling_plan())
+    world.memory.quota = 3
+    await world.completes(seconds=120)
+    assert world.verdicts()[f"skip/{WEB}"] == "refused"
+    assert {pod.requests["cpu"] for pod in world.memory.pods.values()} == {500}
