@@ -13,7 +13,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 MEMBERS := $(wildcard core/pyproject.toml kubernetes/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
 
-.PHONY: help demo docs-images test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale images
+.PHONY: help demo docs-images test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale images containers
 help: ## list the verbs
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -37,7 +37,7 @@ quick: .venv/.ready ## unit and property tests that need no server, a minute and
 	.venv/bin/python -m pytest -q -m "not slow and not connected and not pipeline and not cluster" -n 2
 
 test: .venv/.ready controlplane ## every test that this machine can run; says what it leaves out and why
-	.venv/bin/python -m pytest -q -m "not connected and not pipeline and not cluster" -n 2
+	.venv/bin/python -m pytest -q -m "not connected and not pipeline and not cluster and not containers" -n 2
 	.venv/bin/python -m pytest -q -m "(connected or pipeline or cluster) and not faults and not long" -n 3 --dist loadscope --no-loadscope-reorder
 	@echo "left out: tests marked faults or long, which take minutes each on a real control plane: make faults"
 
@@ -45,7 +45,7 @@ e2e: .venv/.ready controlplane ## all services on a real control plane, audited 
 	.venv/bin/python -m pytest -q tests/e2e/test_e2e.py
 
 faults: .venv/.ready controlplane ## failures of every kind, and every way to move, on a real control plane; minutes for each case
-	.venv/bin/python -m pytest -q -m "faults or long"
+	.venv/bin/python -m pytest -q -m "(faults or long) and not containers"
 
 random-plans: .venv/.ready controlplane ## 2,000 random plans on the simulated cluster and 300 on a real control plane; an hour on two idle processors
 	.venv/bin/python -m tests.history simulated
@@ -82,6 +82,11 @@ images: ## build every container image; BASE=… names another Debian with Pytho
 	for service in observer predictor optimizer decider rescheduler admin cli nats; do \
 	  docker build --quiet --build-arg BASE=$(BASE) --build-arg SERVICE=$$service --build-arg REVISION=$$(git rev-parse HEAD) \
 	    --tag kinema-$$service:0.1.0 . || exit 1; done
+
+containers: export KINEMA_BASE = $(BASE)
+containers: .venv/.ready ## build the images and run the demo in containers, killing each; needs an engine and Compose
+	docker compose --profile demo build
+	.venv/bin/python -m pytest -q -m containers
 
 clean: ## remove what the verbs made
 	rm -rf .venv .tools .cache out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
