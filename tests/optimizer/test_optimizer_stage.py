@@ -227,8 +227,9 @@ async def test_a_solve_that_the_clock_ended_is_replayed_to_the_byte() -> None:
     state, on_sale = boutique(20, seed=5, nodes=20)
     asked = forecasts(state.version)
     live = await answered(optimizer(on_sale, seconds=0.5), asked, state)
-    assert isinstance(live, Plan)
-    assert "time-limit" in {stop.reason for stop in live.solve.stops}
+    solve = recorded_solve(live)  # on a busy machine half a second may not suffice for a plan
+    assert solve is not None
+    assert "time-limit" in {stop.reason for stop in solve.stops}
     assert await answered(optimizer(on_sale, seconds=99), asked, state, live) == live
 
 
