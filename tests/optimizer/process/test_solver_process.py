@@ -26,7 +26,7 @@ from kinema_optimizer.settings import PlanningSettings, Settings, SolverSettings
 
 FIRST = 1
 """Report of the search's first plan, which changes nothing."""
-SECONDS = 5.0
+SECONDS = 2.5
 PLANNING = PlanningSettings(time_limit_seconds=SECONDS, max_moves=200)
 """A cap on moves leads to the search, which tells of plans as it goes."""
 
@@ -160,7 +160,6 @@ async def test_one_process_solves_one_job_after_the_other() -> None:
             pids.append(await pid_of(solving))
             (body,) = await task
             assert isinstance(body, Plan)
-            assert wire(await replayed(body)) == wire(body)
     assert pids[0] == pids[1]
 
 

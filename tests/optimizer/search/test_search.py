@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from kinema_optimizer.search.search import SearchOptions, SearchResult, search, 
 from kinema_optimizer.solvers.stopping import Ends, RecordedStop, WorkStop
 
 
+@cache
 def boutique_problem(replicas: int = 60, nodes: int = 70) -> Compiled:
     """Online Boutique many times over, spread thinly."""
     cluster, offers = boutique(replicas, seed=3, nodes=nodes)
