@@ -1,15 +1,18 @@
-"""Dashboards and alerts: they name metrics that exist."""
+"""Dashboards and alerts: they name metrics that exist, and Prometheus' own engine evaluates them."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
 from tools import monitoring
+from tools.settings_reference import SERVICES
 
 from kinema_core.events import (
     Cost,
@@ -129,3 +132,71 @@ def test_panels_of_a_dashboard_do_not_overlap(name: str) -> None:
     assert len(places) == len({one["id"] for one in panels}) == len(panels)
     assert all(one["gridPos"]["x"] + one["gridPos"]["w"] <= 24 for one in panels)
     assert all([target["refId"] for target in one["targets"]] == list("ABC")[: len(one["targets"])] for one in panels)
+
+
+WELL: Final = {
+    **{f'kinema_build_info{{cluster="c1", service="{service}"}}': "1x1500" for service in SERVICES},
+    'kinema_leader{cluster="c1", service="observer"}': "1x1500",
+    'kinema_state_age_seconds{cluster="c1", service="rescheduler"}': "10x1500",
+    'kinema_blind_kinds{cluster="c1", service="observer"}': "0x1500",
+    'kinema_disrupted_nodes{cluster="c1", service="observer"}': "0x1200 4x30 0x270",
+    'kinema_cost_usd_per_hour{cluster="c1", figure="before"}': "2x1500",
+    'kinema_cost_usd_per_hour{cluster="c1", figure="after"}': "1.5x1500",
+    'kinema_cost_usd_per_hour{cluster="c1", figure="bound"}': "1x1500",
+    'kinema_nodes_total{cluster="c1", change="deleted"}': "0+1x1500",
+    'kinema_verdicts_total{cluster="c1", verdict="accepted", rule=""}': "0+1x1500",
+    'kinema_plans_total{cluster="c1", status="optimal"}': "0+1x1500",
+    'kinema_executions_total{cluster="c1", outcome="completed"}': "0+1x1500",
+    'kinema_moves_total{cluster="c1", strategy="surge"}': "0+1x1500",
+    'kinema_placement_misses_total{cluster="c1"}': "0x1500",
+    'kinema_iterations_skipped_total{cluster="c1", reason="reschedule-recent"}': "0+1x1500",
+    'kinema_steps_total{cluster="c1", kind="boot", outcome="done"}': "0+1x1500",
+    'kinema_event_lag_seconds{cluster="c1", service="decider"}': "1x1500",
+    'kinema_stage_duration_seconds_bucket{cluster="c1", service="decider", le="1"}': "0+1x1500",
+    'kinema_stage_duration_seconds_bucket{cluster="c1", service="decider", le="+Inf"}': "0+1x1500",
+    'kinema_dead_letters_total{cluster="c1", service="decider", reason="undecodable"}': "0x1500",
+    'kinema_loop_lag_seconds{cluster="c1", service="decider"}': "0x1500",
+}
+IN_TROUBLE: Final = {
+    'kinema_build_info{cluster="c1", service="observer"}': "1x1500",
+    'kinema_leader{cluster="c1", service="observer"}': "0x1500",
+    'kinema_state_age_seconds{cluster="c1", service="rescheduler"}': "300x1500",
+    'kinema_blind_kinds{cluster="c1", service="observer"}': "2x1500",
+    'kinema_disrupted_nodes{cluster="c1", service="observer"}': "0x1200 4x300",
+    'kinema_cost_usd_per_hour{cluster="c1", figure="before"}': "2x1500",
+    'kinema_cost_usd_per_hour{cluster="c1", figure="bound"}': "1x1500",
+    'kinema_executions_total{cluster="c1", outcome="aborted"}': "0+1x1500",
+    'kinema_steps_total{cluster="c1", kind="boot", outcome="failed"}': "0+1x1500",
+    'kinema_event_lag_seconds{cluster="c1", service="decider"}': "500x1500",
+    'kinema_dead_letters_total{cluster="c1", service="decider", reason="undecodable"}': "0+1x1500",
+}
+
+
+@pytest.mark.prometheus
+def test_prometheus_evaluates_every_query(tmp_path: Path) -> None:
+    """All alerts fire on a cluster in trouble and none on one that is well, where every panel finds its series."""
+    rules, tests = tmp_path / "alerts.json", tmp_path / "tests.json"
+    rules.write_text(json.dumps(monitoring.rules()))
+    firing = 'group by (alertname) (ALERTS{alertstate="firing"})'
+    all_of_them = [(f'{{alertname="{alert.name}"}}', 1) for alert in monitoring.ALERTS]
+    panels = [(f"group({query})", [("{}", 1)]) for query in queries()[: -len(monitoring.ALERTS)]]
+    cases = [case(WELL, (firing, []), *panels), case(IN_TROUBLE, (firing, all_of_them))]
+    tests.write_text(json.dumps({"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": cases}))
+    done = subprocess.run(["promtool", "test", "rules", str(tests)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def case(series: Mapping[str, str], *expected: tuple[str, Sequence[tuple[str, float]]]) -> Mapping[str, Any]:
+    """Return a test of promtool: what expressions give after a day."""
+    return {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": query,
+                "eval_time": "1470m",
+                "exp_samples": [{"labels": labels, "value": value} for labels, value in samples],
+            }
+            for query, samples in expected
+        ],
+    }

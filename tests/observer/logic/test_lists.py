@@ -1,17 +1,23 @@
-"""Reading whole lists, as `kubectl get … -A -o json` prints them."""
+"""Reading lists as `kubectl get … -A -o json` prints them, whole and in pieces cut anywhere."""
 
 from __future__ import annotations
 
+import json
+import tracemalloc
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
-from tests.observer.kube_json import container, listed, node, pod, raw, thing
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.observer.kube_json import JSON, container, listed, meta, node, pod, raw, thing
 
 from kinema_core.events import Node, Pod, Workload
 from kinema_core.model.cluster import from_objects
 from kinema_core.model.quarantine import quarantine_of
 from kinema_observer.errors import UnreadableListError
-from kinema_observer.logic.lists import decode_list
+from kinema_observer.logic.lists import Decoded, decode_list, decode_pieces
 
 
 def test_a_list_of_mixed_kinds_is_read_and_other_kinds_are_counted() -> None:
@@ -98,3 +104,124 @@ def test_the_newest_timestamp_stands_for_now() -> None:
 def test_finished_pods_are_not_listed() -> None:
     """They take no room and pin nothing."""
     assert decode_list(listed(pod(status={"phase": "Succeeded"}))).objects == ()
+
+
+_OWNERS = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": name} for name in ("a", "b")]
+_TEXT = '},\n        {\n            "apiVersion": "v1"}, {"apiVersion"'
+
+
+def items(number: int) -> list[JSON]:
+    """Objects with parts that look like the place between two of them, in lists and in texts."""
+    found: list[JSON] = [node("n1")]
+    for index in range(number):
+        more: dict[str, Any] = {"ownerReferences": _OWNERS, "annotations": {"note": _TEXT}}
+        found.append(pod(f"web-{index}", metadata=meta(f"web-{index}", **more)))
+        found.append(thing("Service", name=f"s-{index}", group="v1"))
+    return found
+
+
+def nameless(number: int) -> list[JSON]:
+    """Items as the API's own lists of one kind have them."""
+    return [
+        {key: value for key, value in pod(f"web-{i}").items() if key not in ("apiVersion", "kind")}
+        for i in range(number)
+    ]
+
+
+def kubectl(number: int) -> dict[str, Any]:
+    """What `kubectl get` prints: the items come before the kind."""
+    return {"apiVersion": "v1", "items": items(number), "kind": "List", "metadata": {"resourceVersion": ""}}
+
+
+def first(number: int) -> dict[str, Any]:
+    """The same as other tools write it, with the kind of the list first."""
+    return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items(number)}
+
+
+def server(number: int) -> dict[str, Any]:
+    """What the API server sends: the kind comes first, and only once."""
+    return {"kind": "PodList", "apiVersion": "v1", "metadata": {"continue": "x"}, "items": nameless(number)}
+
+
+def turned(number: int) -> dict[str, Any]:
+    """A list of one kind that names it last."""
+    return {"items": nameless(number), "kind": "PodList"}
+
+
+def cut(text: bytes, size: int) -> Iterator[bytes]:
+    """The text in pieces of one size."""
+    return (text[start : start + size] for start in range(0, len(text), size))
+
+
+@given(
+    shape=st.sampled_from([kubectl, first, server, turned]),
+    number=st.integers(0, 12),
+    layout=st.sampled_from([{"indent": 4}, {}, {"separators": (",", ":")}]),
+    size=st.integers(100, 5000),
+    window=st.integers(100, 20_000),
+)
+def test_it_does_not_matter_where_a_list_is_cut(
+    shape: Any, number: int, layout: dict[str, Any], size: int, window: int
+) -> None:
+    """Order, times and what was passed over are those of the whole."""
+    text = json.dumps(shape(number), **layout).encode()
+    whole = decode_list(text)
+    assert decode_pieces(cut(text, size), window) == whole
+    assert len(whole.objects) == number + (shape in (kubectl, first))
+
+
+def test_little_of_a_large_list_is_held() -> None:
+    """Of thirty million bytes, a few at a time."""
+    body = json.dumps({**pod("web-0"), "filler": "x" * 30_000}, indent=4).encode()
+    head, tail = b'{"apiVersion": "v1", "items": [' + body, b'], "kind": "List"}'
+
+    def text() -> Iterator[bytes]:
+        yield head
+        for _ in range(1000):
+            yield b", " + body
+        yield tail
+
+    tracemalloc.start()
+    found = decode_pieces(text(), 2**20)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(found.objects) == 1001
+    assert most < 10 * 2**20
+
+
+def test_an_object_larger_than_the_window_is_read() -> None:
+    """A window grows until something whole is in it."""
+    large = pod("large", metadata=meta("large", annotations={"note": "x" * 50_000}))
+    text = json.dumps({**kubectl(3), "items": [large, *items(3)]}, indent=4).encode()
+    assert decode_pieces(cut(text, 700), 1000) == decode_list(text)
+
+
+@pytest.mark.parametrize("end", [b"", b"]", b'], "kind": "List"', b"], nonsense}"])
+def test_a_list_that_breaks_off_is_no_list(end: bytes) -> None:
+    """Nothing of it is used, though its beginning was read."""
+    text = json.dumps(kubectl(20), indent=4).encode()
+    broken = text[: text.rindex(b"]")] + end
+    with pytest.raises(UnreadableListError, match="no JSON list"):
+        decode_pieces(cut(broken, 4096), 4096)
+
+
+def test_a_fault_is_told_by_its_place_in_the_whole_text() -> None:
+    """Whoever looks for it has the whole file, not our piece of it."""
+    text = json.dumps(kubectl(20), indent=4).encode()
+    place = text.rindex(b'"kind": "List"')
+    with pytest.raises(UnreadableListError, match=rf"\(byte {place}\)"):
+        decode_pieces(cut(text[:place] + b"?" + text[place:], 4096), 4096)
+
+
+def test_what_ends_as_something_else_is_no_list() -> None:
+    """Only the end of a text may tell that its items are no Kubernetes list."""
+    text = json.dumps({**kubectl(20), "kind": "Bundle"}, indent=4).encode()
+    with pytest.raises(UnreadableListError, match="its kind is 'Bundle'"):
+        decode_pieces(cut(text, 4096), 4096)
+
+
+def test_items_that_are_no_objects_are_named_by_their_place_in_the_list() -> None:
+    """Their number counts from the beginning of the list, not of a piece."""
+    text = json.dumps({**kubectl(0), "items": [*items(20), 5, *items(3)]}, indent=4).encode()
+    found: Decoded = decode_pieces(cut(text, 4096), 4096)
+    assert [item.path for item in found.quarantined] == ["items[41]"]
