@@ -30,7 +30,7 @@ Values = Mapping[str, Any]
 
 def needed(chart: str) -> Values:
     """The least values that a chart can be installed with."""
-    found: Mapping[str, Values] = {"kinema": WHOLE, "kinema-rescheduler": PROVIDED}
+    found: Mapping[str, Values] = {"kinema": WHOLE, "kinema-monitoring": {}, "kinema-rescheduler": PROVIDED}
     return found.get(chart, NAMED)
 
 

@@ -133,7 +133,7 @@ def test_what_an_uninstallation_leaves_is_listed(helm: Helm, control_plane: Cont
     assert all(name in notes for _, name in left)
     roles = "/apis/rbac.authorization.k8s.io/v1"
     for path in (f"{roles}/clusterroles", f"{roles}/namespaces/kube-system/roles"):
-        assert [name for name in names(admin, path) if "kinema" in name] == []
+        assert [name for name in names(admin, path) if name.startswith(SPACE)] == []
     did(helm, "install", "kinema", str(CHARTS / "kinema"), values=WHOLE)
 
 
