@@ -23,6 +23,7 @@ from tests.pipeline.pipeline_harness import Strikes
 from kinema_cli.local.demo import Progress
 from kinema_cli.local.pipeline import LocalPipeline
 from kinema_core.events import ExecutionAborted, ExecutionCompleted
+from kinema_core.events.execution import StepKind
 
 RESULT: Final = Path("out/e2e/faults.jsonl")
 """What came of each case, a line for each."""
@@ -63,8 +64,8 @@ class Scene:
         """Access with all rights."""
         return self.plane.admin
 
-    def did(self, kind: str) -> bool:
-        """Whether a step of a kind is done, of any plan."""
+    def did(self, kind: StepKind) -> bool:
+        """Return whether a step of a kind is done, of any plan."""
         return any(step.startswith(f"{kind}/") for step in self.progress.done)
 
     def leaving(self, app: str = "") -> list[str]:

@@ -41,7 +41,7 @@ async def writes_are_refused(scene: Scene) -> bool:
 
 async def watches_break(scene: Scene) -> bool:
     """Watches are cut, and the observer's next ones find their version expired."""
-    if not scene.did("expire"):
+    if not scene.did("taint"):
         return False
     if scene.once("refusals"):  # before the cut: the observer comes back at once
         scene.proxy.refuse("watch", 410, method="GET", count=3)

@@ -40,7 +40,7 @@ async def old_node_is_deleted(scene: Scene) -> bool:
 async def old_node_falls_silent(scene: Scene) -> bool:
     """A node that is being emptied says nothing for a while."""
     if "node" not in scene.notes:
-        if scene.did("expire") and scene.leaving():
+        if scene.did("taint") and scene.leaving():
             scene.notes["node"] = scene.leaving()[0]
             scene.auditor.excuse(node=scene.notes["node"])
             await asyncio.to_thread(fall_silent, scene.admin, scene.notes["node"])
@@ -55,7 +55,7 @@ async def old_node_falls_silent(scene: Scene) -> bool:
 async def new_pods_never_start(scene: Scene) -> bool:
     """The booted node becomes Ready and then starts nothing, until its plan has been given up."""
     if "node" not in scene.notes:
-        if scene.did("boot") and scene.did("optimize") and scene.booted():
+        if scene.did("boot") and scene.did("taint") and scene.booted():
             scene.notes["node"] = scene.booted()[0]
             await asyncio.to_thread(fall_silent, scene.admin, scene.notes["node"])
         return False

@@ -21,7 +21,7 @@ WEB = f"/apis/apps/v1/namespaces/{SPACE}/deployments/web"
 
 async def budget_appears(scene: Scene) -> bool:
     """Once the plan runs, its owner forbids every disruption of the StatefulSet."""
-    if not scene.did("expire"):
+    if not scene.did("taint"):
         return False
     path, body = at("policy/v1", "poddisruptionbudgets", budget("store", maxUnavailable=0))
     await scene.patch(f"{path}/store", {"spec": body["spec"]})
