@@ -59,10 +59,33 @@ async def test_what_no_retry_can_store_ends_the_service(broker: Broker) -> None:
         await bus.acquire("rescheduler", 30)
 
 
-@pytest.mark.parametrize("code", [10047, 10052, 10054, 10166])
+@pytest.mark.parametrize("code", [10023, 10047, 10052, 10054, 10077, 10097, 10166])
 def test_a_refusal_of_the_store_is_no_outage(code: int) -> None:
     """A full store, a message that is too large and an expiry that is turned off are errors for a person."""
     assert isinstance(fault_error(ApiFault(err_code=code), "publishing"), BusSetupError)
+
+
+@pytest.mark.parametrize(
+    ("limit", "data", "headers"),
+    [
+        ({"max_bytes": 100, "discard": "new"}, b"x" * 200, {}),
+        ({"max_msg_size": 100}, b"x" * 200, {}),
+        ({}, b"", {"Long": "x" * 70_000}),
+        ({}, b"", {"Nats-TTL": "1s"}),
+    ],
+    ids=["stream full", "message too large", "headers too large", "no expiry"],
+)
+async def test_the_broker_refuses_by_known_codes(
+    broker: Broker, limit: dict[str, object], data: bytes, headers: dict[str, str]
+) -> None:
+    """What a real broker answers to a message that it never takes is an error for a person."""
+    client = await broker.raw()
+    config = {"name": "LIMITED", "subjects": ["limited"], "storage": "file", **limit}
+    made = await client.request("$JS.API.STREAM.CREATE.LIMITED", msgspec.json.encode(config), timeout=60)
+    assert b"error" not in made.data, made.data
+    answer = await client.request("limited", data, timeout=60, headers=headers or None)
+    fault = msgspec.convert(msgspec.json.decode(answer.data)["error"], ApiFault)
+    assert isinstance(fault_error(fault, "publishing"), BusSetupError), fault
 
 
 @dataclass

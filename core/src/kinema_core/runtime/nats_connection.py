@@ -66,8 +66,8 @@ class Ack(msgspec.Struct, frozen=True):
 
 _SETUP_CODES: Final = frozenset({10014, 10039, 10059, 10076})
 """Consumer, account, stream, JetStream itself: not there."""
-_REFUSAL_CODES: Final = frozenset({10047, 10052, 10054, 10166})
-"""Storage full, headers or message too large, expiry of messages turned off: the same message is refused again."""
+_REFUSAL_CODES: Final = frozenset({10023, 10047, 10052, 10054, 10077, 10097, 10166})
+"""Store or stream full, wrong configuration, message or headers too large, expiry of messages turned off."""
 _CONFLICT_CODES: Final = frozenset({10071, 10164})
 """Wrong last sequence, and the clustered broker's other number for it."""
 NO_MESSAGE: Final = 10037
