@@ -227,7 +227,7 @@ class PlacementPolicy(_Values, frozen=True):
     """The admission policy that lets new pods prefer their planned nodes."""
 
     enabled: bool = True
-    """true: a hook installs it, with rights that exist only meanwhile. It stays when the release is uninstalled."""
+    """true: a hook installs it, with rights that exist only while it runs. It stays when the release is uninstalled."""
 
 
 class Setup(Base, frozen=True):

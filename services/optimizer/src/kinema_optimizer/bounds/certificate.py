@@ -115,7 +115,7 @@ def check_certificate(
                 return None
             total -= int(types.available[k]) * over
     for members, limit in types.pools:
-        # Nobody has more of a pool than its limit, nor of one of its types than there are.
+        # A plan has no more machines of a pool than its limit, and of a type than are on sale.
         alone = sum(int(types.available[k]) * max(0, excess[k]) for k in members)
         together = limit * max((0, *(excess[k] for k in members)))
         total -= min(alone, together)

@@ -97,8 +97,8 @@ def starts(problem: DenseInstance) -> tuple[Solution, ...]:
     fit, which takes pods that are replaced by larger ones and machines that are limited.
     """
     kept, left = _pack(problem, np.ones(len(problem.nodes), dtype=bool))
-    anew, rest = _pack(problem, problem.node_fixed)
-    found = [kept.solution(left), _drain(kept).solution(left), anew.solution(rest)]
+    emptied, rest = _pack(problem, problem.node_fixed)
+    found = [kept.solution(left), _drain(kept).solution(left), emptied.solution(rest)]
     sound = [one for one in found if one is not None]
     return tuple(sorted(sound, key=lambda one: (int(one.unplaced.sum()), cost(problem, one), moves(problem, one))))
 

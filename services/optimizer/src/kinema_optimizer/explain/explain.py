@@ -174,11 +174,11 @@ def _cheaper(given: Compiled, node: Node, found: Alternative) -> Seating | None:
 
 
 def _caveat(given: Compiled, node: Node, found: Seating | Alternative) -> str:
-    """No pod on a node that could go is held, so that `given` is what was asked of for its pods' places."""
+    """Return what still speaks against deleting a node whose pods have other places; empty if nothing does."""
     index = given.packing.nodes.index(node.name)
     outcome = found.outcome if isinstance(found, Seating) else as_outcome(given, given.packing, index, found)
-    told = (unready_in_zone(given, node), without_order(given, outcome))
-    return "; ".join(one for one in told if one)
+    reasons = (unready_in_zone(given, node), without_order(given, outcome))
+    return "; ".join(one for one in reasons if one)
 
 
 def _listed_on(given: Compiled, node: Node) -> tuple[Pod, ...]:
