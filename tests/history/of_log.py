@@ -266,14 +266,24 @@ def nothing_new_after_an_abort(history: History) -> Iterator[str]:
 
 
 def taken_back(history: History) -> Iterator[str]:
-    """At the end of a plan each mark, steering, surplus and patched template is taken back, or named as left."""
+    """At the end of a plan each mark, steering, surplus and patched template is taken back, or named as left.
+
+    A mark may also go with its node: the machine of a plan before may be on its way out when its deletion is requested.
+    """
+    gone = {
+        item["key"]: int(delta.body["version"])
+        for delta in history.state
+        for item in delta.body.get("deletes", ())
+        if item["kind"] == "Node"
+    }
     for plan, end in history.ends.items():
         made = [entry.body["step"] for entry in history.intents if entry.plan == plan]
         made = [step for step in made if (plan, step["id"]) in history.done]
         if end.body.get("leftovers"):
             continue
         for step in made:
-            if not _undone(step, made):
+            with_its_node = step["kind"] == "taint" and gone.get(step["target"], end.state + 1) <= end.state
+            if not with_its_node and not _undone(step, made):
                 yield f"{step['id']} of {plan}"
 
 

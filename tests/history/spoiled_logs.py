@@ -191,8 +191,9 @@ def goes_on_after_its_own_verdict(history: History) -> History:
 
 @spoils("taken_back")
 def mark_left(history: History) -> History:
-    """A taint on a node that is neither deleted nor untainted."""
-    return without(history, first(history, "step-succeeded", "delete"))
+    """A taint on a node that is neither deleted nor untainted, and stays."""
+    stays = tuple(changed(one, deletes=[]) if one.kind == "cluster-delta" else one for one in history.state)
+    return replace(without(history, first(history, "step-succeeded", "delete")), state=stays)
 
 
 @spoils("taken_back")

@@ -11,7 +11,7 @@ from tests.history.checker import OF_CLUSTER, OF_LOG, violations
 from tests.history.random_clusters import random_cluster
 from tests.history.record import History
 from tests.history.simulated import carried_out
-from tests.history.spoiling import SPOILED, Spoil
+from tests.history.spoiling import SPOILED, Spoil, first, without
 
 SEED: Final = 2
 """A cluster with every kind of step in its plan: boot, surge, evict, roll, delete."""
@@ -54,3 +54,9 @@ def test_every_invariant_can_be_broken() -> None:
 def test_a_spoiled_history_is_refused(invariant: str, spoil: Spoil, good: History) -> None:
     """The violated invariant is named."""
     assert invariant in {one.invariant for one in violations(spoil(good))}
+
+
+def test_a_mark_may_go_with_its_node(good: History) -> None:
+    """A node that is gone from the cluster has no mark that could be left."""
+    vanished = without(good, first(good, "step-succeeded", "delete"))
+    assert "taken_back" not in {one.invariant for one in violations(vanished)}
