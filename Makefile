@@ -11,9 +11,10 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 # Tests start hundreds of processes: where compiled modules are not kept, each compiles all it imports, 1.5 s every time.
 unexport PYTHONDONTWRITEBYTECODE
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 MEMBERS := $(wildcard core/pyproject.toml kubernetes/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
 
-.PHONY: help demo docs-images test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale images containers
+.PHONY: help demo docs-images test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale images containers release
 help: ## list the verbs
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -78,15 +79,33 @@ cluster-stop: .venv/.ready ## end what `make cluster` left running
 	.venv/bin/python -m tests.controlplane down
 
 BASE ?= python:3.11-slim-bookworm
+IMAGES := observer predictor optimizer decider rescheduler admin cli nats
 images: ## build every container image; BASE=… names another Debian with Python
-	for service in observer predictor optimizer decider rescheduler admin cli nats; do \
+	for service in $(IMAGES); do \
 	  docker build --quiet --build-arg BASE=$(BASE) --build-arg SERVICE=$$service --build-arg REVISION=$$(git rev-parse HEAD) \
-	    --tag kinema-$$service:0.1.0 . || exit 1; done
+	    --build-arg VERSION=$(VERSION) --tag kinema-$$service:$(VERSION) . || exit 1; done
 
 containers: export KINEMA_BASE = $(BASE)
 containers: .venv/.ready ## build the images and run the demo in containers, killing each; needs an engine and Compose
 	docker compose --profile demo build
 	.venv/bin/python -m pytest -q -m containers
+
+release: export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct)
+release: .venv/.ready ## wheels, charts, images, SBOM, plugin for kubectl and checksums in out/release; see docs/release.md
+	.venv/bin/python tools/release.py --check
+	rm -rf out/release && mkdir -p out/release
+	$(UV) build --quiet --all-packages --wheel --out-dir out/release
+	$(UV) export --locked --quiet --no-dev --no-emit-workspace --no-hashes --no-header --no-annotate --package kinema-cli > out/release/constraints.txt
+	$(UV) export --locked --quiet --no-dev --all-packages --preview-features sbom-export --format cyclonedx1.5 \
+	  | sed -E '/"(serialNumber|timestamp)":/d' > out/release/kinema-$(VERSION).cdx.json
+	helm=$$(command -v helm || .venv/bin/python -c 'from tests.controlplane.build import VERSIONS, built; print(built(VERSIONS[0])["helm"])'); \
+	  for chart in charts/*/; do "$$helm" package --destination out/release "$$chart" || exit 1; done
+	.venv/bin/python tools/release.py plugin out/release
+	if docker info >/dev/null 2>&1; then \
+	  $(MAKE) images; \
+	  for service in $(IMAGES); do docker save kinema-$$service:$(VERSION) | gzip -n > out/release/kinema-$$service-$(VERSION).image.tar.gz || exit 1; done; \
+	else echo "left out: images, because no container engine answers"; fi
+	cd out/release && sha256sum -- * > SHA256SUMS
 
 clean: ## remove what the verbs made
 	rm -rf .venv .tools .cache out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -19,6 +19,7 @@ from tests.charts.helm import CHARTS, WHOLE, Helm, Values
 from tests.controlplane.access import Access, RefusedError
 from tests.controlplane.nodes import add_nodes, node
 from tests.controlplane.plane import ControlPlane
+from tools.release import VERSION
 
 from kinema_cli.admin.rbac import rules_by_service
 from kinema_kubernetes.rights import as_written
@@ -108,7 +109,7 @@ def test_upgrade_and_rollback(helm: Helm, control_plane: ControlPlane, tmp_path:
     assert image(admin) == "ghcr.io/kinema/kinema-decider:0.0.9"
     changed = {**WHOLE, "decider": {"settings": {"limits": {"approval": "required"}}}}
     did(helm, "upgrade", "kinema", str(CHARTS / "kinema"), values=changed)
-    assert image(admin) == "ghcr.io/kinema/kinema-decider:0.1.0"
+    assert image(admin) == f"ghcr.io/kinema/kinema-decider:{VERSION}"
     assert "required" in settings(admin)
     did(helm, "rollback", "kinema", "2")
     assert image(admin) == "ghcr.io/kinema/kinema-decider:0.0.9"
@@ -217,7 +218,7 @@ def older_chart(folder: Path) -> Path:
     for file in copy.glob("*/Chart.yaml"):
         chart = yaml.safe_load(file.read_text())
         chart["version"] = "0.0.9"
-        chart["appVersion"] = "0.0.9" if chart["appVersion"] == "0.1.0" else chart["appVersion"]
+        chart["appVersion"] = "0.0.9" if chart["appVersion"] == VERSION else chart["appVersion"]
         for one in chart.get("dependencies", ()):
             one["version"] = "0.0.9"
         file.write_text(yaml.safe_dump(chart))

@@ -1,0 +1,94 @@
+"""The version in every file, the plugin for kubectl, and what docs/release.md promises."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+import yaml
+from tests.controlplane.build import VERSIONS
+from tools import release
+
+ROOT = release.ROOT
+
+
+def test_every_file_states_the_version_of_pyproject() -> None:
+    """Packages, charts, images and Compose have one version: run `python tools/release.py` after changing it."""
+    assert release.main(["--check"]) == 0
+
+
+def test_a_new_version_replaces_every_old_one() -> None:
+    """No package, chart or image keeps the old version; packages need each other in the new one."""
+    written = dict(release.files("98.7.6"))
+    for path in (*ROOT.glob("charts/*/Chart.yaml"), *ROOT.glob("*/pyproject.toml"), *ROOT.glob("services/*/*.toml")):
+        assert f'"{release.VERSION}"' not in written[path]
+        assert not re.search(rf"[=:] ?{re.escape(release.VERSION)}", written[path]), path
+        assert not re.search(r'"kinema-[a-z]+"[,\]]', written[path]), path
+    assert "ARG VERSION=98.7.6\n" in written[ROOT / "Dockerfile"]
+    assert "KINEMA_VERSION=98.7.6\n" in written[ROOT / ".env"]
+    assert 'appVersion: "2.' in written[ROOT / "charts/kinema-nats/Chart.yaml"]
+
+
+@pytest.fixture
+def released(tmp_path: Path) -> Path:
+    """Return a folder with a packed plugin."""
+    (tmp_path / "constraints.txt").write_text("msgspec==0.22.0\n")
+    (tmp_path / f"kinema_cli-{release.VERSION}-py3-none-any.whl").write_bytes(b"wheel")
+    release.pack_plugin(tmp_path)
+    return tmp_path
+
+
+def test_the_manifest_names_the_archive_with_its_checksum(released: Path) -> None:
+    """Krew refuses an archive whose checksum differs; equal inputs give equal archives."""
+    archive = released / f"kubectl-kinema-{release.VERSION}.zip"
+    digest = sha256(archive.read_bytes()).hexdigest()
+    manifest = yaml.safe_load((released / "kinema.yaml").read_text())
+    assert manifest["spec"]["version"] == f"v{release.VERSION}"
+    assert {one["sha256"] for one in manifest["spec"]["platforms"]} == {digest}
+    assert {one["uri"].rpartition("/")[2] for one in manifest["spec"]["platforms"]} == {archive.name}
+    release.pack_plugin(released)
+    assert sha256(archive.read_bytes()).hexdigest() == digest
+
+
+def test_the_launcher_runs_the_packed_wheels(released: Path, tmp_path: Path) -> None:
+    """Through krew's link, it calls `uvx` with the wheels and constraints beside it; without `uvx` it reports that."""
+    store, programs = tmp_path / "store", tmp_path / "bin"
+    programs.mkdir()
+    with ZipFile(released / f"kubectl-kinema-{release.VERSION}.zip") as packed:
+        packed.extractall(store)
+        modes = {entry.filename: entry.external_attr >> 16 & 0o777 for entry in packed.infolist()}
+    assert {name for name, mode in modes.items() if mode == 0o755} == {"kubectl-kinema"}
+    (store / "kubectl-kinema").chmod(0o755)
+    link = tmp_path / "kubectl-kinema"
+    link.symlink_to(store / "kubectl-kinema")
+    for name in ("sh", "dirname", "readlink"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+
+    def launch() -> subprocess.CompletedProcess[str]:
+        command = [str(link), "plan", "--out", "a b"]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": str(programs)})
+
+    assert launch().returncode == 1
+    assert launch().stderr.startswith("error: kubectl kinema needs uvx")
+    (programs / "uvx").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    (programs / "uvx").chmod(0o755)
+    assert launch().stdout.splitlines() == [
+        *("--find-links", str(store)),
+        *("--constraints", str(store / "constraints.txt")),
+        *("--from", f"kinema-cli=={release.VERSION}"),
+        *("kubectl-kinema", "plan", "--out", "a b"),
+    ]
+
+
+def test_the_policy_names_the_supported_versions_of_kubernetes() -> None:
+    """The charts, the tests and docs/release.md state the same versions of Kubernetes."""
+    policy = (ROOT / "docs/release.md").read_text(encoding="utf-8")
+    charts = [yaml.safe_load(path.read_text()) for path in ROOT.glob("charts/*/Chart.yaml")]
+    (least,) = {chart["kubeVersion"] for chart in charts}
+    assert f"{least.removeprefix('>=').removesuffix('.0-0')} or newer" in policy
+    assert all(minor in policy for minor in VERSIONS)
