@@ -1,8 +1,8 @@
 """Write the version of pyproject.toml into every file that states it, and pack the plugin for kubectl.
 
-python tools/release.py                  write the version
-python tools/release.py --check          exit 1 when a file states another one
-python tools/release.py plugin FOLDER    pack FOLDER's wheels with a launcher, and write the manifest for krew
+    python tools/release.py                  write the version
+    python tools/release.py --check          exit 1 when a file states another one
+    python tools/release.py plugin FOLDER    pack FOLDER's wheels with a launcher, and write the manifest for krew
 
 docs/release.md describes a release.
 """
