@@ -18,6 +18,7 @@ from kinema_core.events import (
     Cost,
     ExecutionAborted,
     ExecutionCompleted,
+    Figures,
     FrozenMap,
     IterationSkipped,
     IterationStarted,
@@ -42,6 +43,7 @@ PLAN: Final = Plan(
     restarts=0,
     solve=Solve(seconds=1.0, first_feasible_seconds=None, method="exact", seed=0),
 )
+COSTS: Final = ("before", "after", "bound")
 DONE: Final = ExecutionCompleted(
     plan="p", fencing=1, figures=FrozenMap({"moves_surge": 2, "booted": 1, "deleted": 4, "placement_misses": 1})
 )
@@ -76,12 +78,23 @@ def test_what_an_event_counts_as() -> None:
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(name, {**own, **labels})
 
-    assert [value("kinema_cost_usd_per_hour", figure=one) for one in ("before", "after", "bound")] == [2.0, 1.2, 1.0]
+    assert [value("kinema_cost_usd_per_hour", figure=one) for one in COSTS] == [2.0, 1.2, 1.0]
     assert value("kinema_verdicts_total", verdict="rejected", rule="savings") == 1
     assert value("kinema_moves_total", strategy="surge") == 2
     assert value("kinema_nodes_total", change="deleted") == 4
     assert value("kinema_placement_misses_total") == 1
     assert [value("kinema_executions_total", outcome=one) for one in ("completed", "aborted")] == [1, 1]
+
+
+def test_the_cost_of_a_cluster_without_a_better_plan() -> None:
+    """What the cluster costs now is what the optimizer found last, also where it proposed nothing."""
+    health = published()
+    figures: Figures = FrozenMap({"cost_usd_per_hour": 1.2, "lower_bound_usd_per_hour": 1.1})
+    health.metrics.published(NoPlanFound(mode="reschedule", version=2, reason="nothing-better", figures=figures))
+    own = {"service": "any", "cluster": "c1"}
+    costs = {one: health.registry.get_sample_value("kinema_cost_usd_per_hour", {**own, "figure": one}) for one in COSTS}
+    assert costs == {"before": 1.2, "after": 1.2, "bound": 1.1}
+    assert health.registry.get_sample_value("kinema_plan_moves", own) == 0
 
 
 def test_counters_begin_at_nothing() -> None:

@@ -166,7 +166,7 @@ spec:
         - {port: 53}
     - ports:
         {{- range (.values.nats.url | splitList ",") }}
-        - {port: {{ regexFind "[0-9]+$" . | default "4222" }}}
+        - {port: {{ regexFind ":[0-9]+/?$" . | trimAll ":/" | default "4222" }}}
         {{- end }}
     {{- if .rules }}
     - ports: # the API server; its port behind the Service differs by distribution

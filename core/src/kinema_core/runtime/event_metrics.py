@@ -99,8 +99,8 @@ def samples(body: AnyBody) -> Iterator[Sample]:
             yield Sample("kinema_iterations_skipped_total", 1, {"reason": reason})
         case Plan():
             yield from _of_plan(body)
-        case NoPlanFound(reason=reason):
-            yield Sample("kinema_plans_total", 1, {"status": reason})
+        case NoPlanFound():
+            yield from _of_no_plan(body)
         case PlanAccepted():
             yield Sample("kinema_verdicts_total", 1, {"verdict": "accepted", "rule": ""})
         case PlanApprovalRequested(rule=rule):
@@ -119,10 +119,21 @@ def samples(body: AnyBody) -> Iterator[Sample]:
 def _of_plan(plan: Plan) -> Iterator[Sample]:
     yield Sample("kinema_plans_total", 1, {"status": plan.status})
     if plan.mode == "reschedule" and plan.cost.unit == "USD/h":
-        cost = plan.cost
-        for figure, value in (("before", cost.before), ("after", cost.after), ("bound", cost.lower_bound)):
-            yield Sample("kinema_cost_usd_per_hour", value, {"figure": figure})
+        yield from _of_cost(plan.cost.before, plan.cost.after, plan.cost.lower_bound)
         yield Sample("kinema_plan_moves", plan.moves)
+
+
+def _of_no_plan(found: NoPlanFound) -> Iterator[Sample]:
+    yield Sample("kinema_plans_total", 1, {"status": found.reason})
+    if found.mode == "reschedule" and "cost_usd_per_hour" in found.figures:
+        cost = _number(found.figures, "cost_usd_per_hour")
+        yield from _of_cost(cost, cost, _number(found.figures, "lower_bound_usd_per_hour"))
+        yield Sample("kinema_plan_moves", 0)
+
+
+def _of_cost(before: float, after: float, bound: float) -> Iterator[Sample]:
+    for figure, value in (("before", before), ("after", after), ("bound", bound)):
+        yield Sample("kinema_cost_usd_per_hour", value, {"figure": figure})
 
 
 def _of_execution(figures: Figures) -> Iterator[Sample]:

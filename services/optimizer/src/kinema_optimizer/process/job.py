@@ -237,6 +237,8 @@ def none_of(plan: Plan) -> NoPlanFound:
     `nothing-holds-pending`: pods wait that no machine on sale can hold.
     """
     codes = Counter(item.code for item in plan.unplaced)
+    cost = plan.cost
+    money = {"cost_usd_per_hour": cost.after, "lower_bound_usd_per_hour": cost.lower_bound} if cost.unit != "W" else {}
     waiting, searched = plan.mode == "autoscale" and plan.unplaced, plan.solve.method != UNSEARCHED
     return NoPlanFound(
         mode=plan.mode,
@@ -244,8 +246,7 @@ def none_of(plan: Plan) -> NoPlanFound:
         reason="nothing-holds-pending" if waiting else "nothing-better" if searched else "not-searched",
         figures=FrozenMap(
             {
-                "cost_usd_per_hour": plan.cost.after,
-                "lower_bound_usd_per_hour": plan.cost.lower_bound,
+                **money,
                 "pods_unplaced": len(plan.unplaced),
                 "unplaced": "; ".join(f"{code}: {codes[code]}" for code in sorted(codes)),
                 **_solve_figures(plan.solve),
