@@ -17,7 +17,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,7 @@ from typing import Any, Final
 from tests.controlplane.access import Access
 from tests.controlplane.build import VERSIONS, Programs, built
 from tests.controlplane.flags import PORTS, PROGRAMS, Layout, flags
+from tests.controlplane.forward import forwarded
 from tests.controlplane.server import Server
 
 from kinema_cli.local.nats_server import free_port
@@ -56,6 +57,8 @@ class Options:
     """The programs to run; etcd and the API server at least."""
     outlive: bool = False
     """Whether it goes on when the process that started it ends."""
+    addresses: Sequence[str] = ()
+    """Addresses of this machine at which the API server is reached, too: see `ControlPlane.reached_at`."""
 
 
 DEFAULTS: Final = Options()
@@ -93,7 +96,7 @@ class ControlPlane:
     def start(self) -> None:
         """Start all programs and wait until they serve, a few seconds on an idle machine. Raises ServerError."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run([self.programs["certificates"], self.folder], check=True)
+        subprocess.run([self.programs["certificates"], self.folder, *self.options.addresses], check=True)
         self._write_tokens()
         for name in _USERS:
             self._access(name).write_kubeconfig(self.folder / f"{name}.kubeconfig")
@@ -119,6 +122,15 @@ class ControlPlane:
         """End all programs at once; the data stay, for whoever wants to look at them."""
         for server in reversed(self.servers.values()):
             server.kill()
+
+    @contextmanager
+    def reached_at(self, address: str) -> Iterator[Access]:
+        """Let the API server be reached at one of `Options.addresses` within the block, as by containers.
+
+        It serves loopback alone: whoever can reach that address reaches it through this process.
+        """
+        with forwarded(address, self._layout.ports["api"]) as port:
+            yield replace(self.admin, url=f"https://{address}:{port}")
 
     @property
     def etcd(self) -> str:

@@ -1,6 +1,7 @@
 // Command certificates writes what a control plane on loopback needs into one folder: an authority (ca.crt), the
 // certificates of the API server (server) and of its aggregation layer (proxy), and the key that signs service account
-// tokens (accounts.key). Neither openssl nor a Python library is needed for it.
+// tokens (accounts.key). The API server's holds for further addresses, too. Neither openssl nor a Python library is
+// needed for it.
 package main
 
 import (
@@ -20,8 +21,8 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		log.Fatal("usage: certificates FOLDER")
+	if len(os.Args) < 2 {
+		log.Fatal("usage: certificates FOLDER [ADDRESS...]")
 	}
 	folder := os.Args[1]
 	authority := template("kinema-test-authority")
@@ -38,6 +39,9 @@ func main() {
 	server := template("kube-apiserver")
 	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	for _, address := range os.Args[2:] {
+		server.IPAddresses = append(server.IPAddresses, net.ParseIP(address))
+	}
 	server.DNSNames = []string{"localhost", "kubernetes.default.svc"}
 	proxy := template("front-proxy-client")
 	proxy.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
