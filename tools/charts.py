@@ -39,44 +39,68 @@ _HIDDEN: Final = frozenset({"kubeconfig", "context"})
 _MANAGED: Final = frozenset({"cluster", "nats_url", "nats_user", "nats_password", "nats_password_file"})
 _SET: Final = _MANAGED | {"health_host", "health_port"}
 """Settings of the runtime that the chart sets by values of its own."""
+_PLAIN: Final[Any] = {"sort_keys": False, "width": 1000}
 _REFERENCE: Final = "#/definitions/{name}"
 _DIALECT: Final = "http://json-schema.org/draft-07/schema#"
 _DOCS: Final = "https://github.com/kinema/kinema/blob/main/docs/"
+_DEFINED: Final = """\
+{{{{/* Written by tools/charts.py: defaults of the values that charts share. */}}}}
+{{{{- define "kinema.shared" -}}}}
+{}
+{{{{- end -}}}}
+"""
+_NOTED: Final = (
+    "\\* Unless `global.kinema` has another, which it has for all charts of a release; a value set here goes first."
+)
 
 Free: TypeAlias = dict[str, Any]
 """An object whose form Kubernetes checks."""
+Name: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]*$")]
+"""Part of a subject on the broker."""
+Unset: TypeAlias = msgspec.UnsetType
+"""A value that charts share: what a chart does not set comes from `global.kinema`, else from `SHARED`."""
 
 
 class _Values(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """Values are closed: an unknown name is an error."""
 
 
-class Image(_Values, frozen=True):
-    """Container image."""
+class Images(_Values, frozen=True):
+    """Container images."""
 
-    registry: str = "ghcr.io/kinema"
+    registry: str | Unset = msgspec.UNSET
     """Registry and path before the repository."""
-    repository: str = ""
-    """Name of the image."""
-    tag: str = ""
+    tag: str | Unset = msgspec.UNSET
     """Empty: the chart's appVersion."""
-    digest: str = ""
-    """Takes the place of the tag: `sha256:…`."""
-    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] | Unset = msgspec.UNSET
     """As in a pod."""
-    pull_secrets: tuple[str, ...] = ()
+    pull_secrets: tuple[str, ...] | Unset = msgspec.UNSET
     """Names of Secrets with credentials for the registry."""
 
 
-class Nats(_Values, frozen=True):
+class Image(Images, frozen=True):
+    """Container image."""
+
+    repository: str = ""
+    """Name of the image."""
+    digest: str = ""
+    """Takes the place of the tag: `sha256:…`."""
+
+
+class Broker(_Values, frozen=True):
+    """The broker."""
+
+    url: str | Unset = msgspec.UNSET
+    """One address, or several of one broker cluster separated by commas."""
+    existing_secret: str | Unset = msgspec.UNSET
+    """Secret that holds the password; empty: the broker asks for none."""
+
+
+class Nats(Broker, frozen=True):
     """The broker, and the service's user on it."""
 
-    url: str = "nats://kinema-nats:4222"
-    """One address, or several of one broker cluster separated by commas."""
     user: str = ""
     """Empty: the service's name."""
-    existing_secret: str = "kinema-nats"  # noqa: S105 - a name
-    """Secret that holds the password; empty: the broker asks for none."""
     password_key: str = ""
     """Key in that Secret; empty: the service's name."""
 
@@ -99,32 +123,37 @@ class Rbac(_Values, frozen=True):
     """false: the roles come from elsewhere, such as `kinema rbac`."""
 
 
-class NetworkPolicy(_Values, frozen=True):
+class Closed(_Values, frozen=True):
     """What may reach the pods and what they may reach."""
 
-    enabled: bool = True
+    enabled: bool | Unset = msgspec.UNSET
     """true: only probes and metrics come in; only DNS, broker and API server are reached."""
-    api_server_ports: tuple[int, ...] = (443, 6443)
+
+
+class NetworkPolicy(Closed, frozen=True):
+    """What may reach the pods and what they may reach."""
+
+    api_server_ports: tuple[int, ...] | Unset = msgspec.UNSET
     """Ports of the API server behind its Service."""
-    extra_egress: tuple[Free, ...] = ()
+    extra_egress: tuple[Free, ...] | Unset = msgspec.UNSET
     """More egress rules, such as one to a machine's controller for the provider `static`."""
 
 
 class PodMonitor(_Values, frozen=True):
     """Metrics for the Prometheus operator."""
 
-    enabled: bool = True
+    enabled: bool | Unset = msgspec.UNSET
     """Only where the API server has `monitoring.coreos.com/v1`."""
-    interval: str = "30s"
+    interval: str | Unset = msgspec.UNSET
     """How often metrics are read."""
-    labels: dict[str, str] = {}
+    labels: dict[str, str] | Unset = msgspec.UNSET
     """By which your Prometheus selects monitors."""
 
 
 class Base(_Values, frozen=True):
     """Values that every chart with pods has."""
 
-    cluster: str = ""
+    cluster: Name | Unset = msgspec.UNSET
     """Name of the cluster whose pipeline this is; required."""
     image: Image = Image()
     """"""
@@ -252,16 +281,14 @@ class Storage(_Values, frozen=True):
     """Empty: the cluster's default."""
 
 
-class Broker(Base, frozen=True):
+class Server(Base, frozen=True):
     """Values of the broker's chart."""
 
-    cluster: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]*$")] = ""
-    """Name of the cluster whose services use this broker; required."""
     existing_secret: str = ""
     """Secret with a password for each user, each beginning with a letter; empty: the chart makes one."""
     storage: Storage = Storage()
     """"""
-    network_policy: NetworkPolicy = NetworkPolicy()
+    network_policy: Closed = Closed()
     """"""
 
 
@@ -297,18 +324,18 @@ class Monitoring(_Values, frozen=True):
 
 
 class Kinema(_Values, frozen=True):
-    """Values for all services at once."""
+    """Values for all charts at once; each of them can be set otherwise for one chart."""
 
-    cluster: str = ""
+    cluster: Name = ""
     """Name of the cluster; required."""
-    nats: Nats | msgspec.UnsetType = msgspec.UNSET
-    """The broker."""
-    image: Image | msgspec.UnsetType = msgspec.UNSET
-    """Registry, tag and pull policy of Kinema's images."""
-    network_policy: NetworkPolicy | msgspec.UnsetType = msgspec.UNSET
-    """What may reach the pods and what they may reach."""
-    pod_monitor: PodMonitor | msgspec.UnsetType = msgspec.UNSET
-    """Metrics for the Prometheus operator."""
+    nats: Broker = Broker()
+    """"""
+    image: Images = Images()
+    """"""
+    network_policy: NetworkPolicy = NetworkPolicy()
+    """"""
+    pod_monitor: PodMonitor = PodMonitor()
+    """"""
 
 
 class Global(msgspec.Struct, frozen=True):
@@ -349,11 +376,19 @@ class Umbrella(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 SETUP: Final = Setup(image=_image("admin"), resources=_resources("50m", "128Mi", "256Mi"))
-BROKER: Final = Broker(
-    image=Image(registry="docker.io/library", repository="nats"), resources=_resources("200m", "256Mi", "1Gi")
+SERVER: Final = Server(
+    image=Image(registry="docker.io/library", repository="nats", tag=""), resources=_resources("200m", "256Mi", "1Gi")
 )
 MONITORING: Final = Monitoring(dashboard_labels={"grafana_dashboard": "1"})
 UMBRELLA: Final = Umbrella()
+SHARED: Final = Kinema(
+    nats=Broker(url="nats://kinema-nats:4222", existing_secret="kinema-nats"),  # noqa: S106 - a name
+    image=Images(registry="ghcr.io/kinema", tag="", pull_policy="IfNotPresent", pull_secrets=()),
+    network_policy=NetworkPolicy(enabled=True, api_server_ports=(443, 6443), extra_egress=()),
+    pod_monitor=PodMonitor(enabled=True, interval="30s", labels={}),
+)
+"""Defaults of the values that charts share. They stand in the library: a chart's own values file would hide the values
+of `global.kinema`, because Helm does not show who set a value."""
 
 
 def schema(kind: type[msgspec.Struct], **properties: Free) -> Free:
@@ -433,24 +468,30 @@ def _rules(of: Sequence[Rule]) -> list[Free]:
 
 
 def default_values(values: msgspec.Struct) -> str:
-    """Return a values file: every default below its meaning."""
-    return "# Written by tools/charts.py.\n" + "\n".join(_default_lines(values)) + "\n"
+    """Return a values file: every default below its meaning, shared ones as comments."""
+    return "# Written by tools/charts.py.\n" + "\n".join(_default_lines(values, SHARED)) + "\n"
 
 
-def _default_lines(values: msgspec.Struct) -> Iterator[str]:
+def _default_lines(values: msgspec.Struct, shared: object, *, commented: bool = False) -> Iterator[str]:
+    for name, value, default, meaning in _fields(values, shared):
+        if isinstance(value, msgspec.Struct):
+            hidden = all(getattr(value, inner) is msgspec.UNSET for inner in value.__struct_fields__)
+            inside = _default_lines(value, default, commented=commented or hidden)
+            lines = [f"{name}:", *(f"  {line}" for line in inside)]
+        else:
+            hidden = value is msgspec.UNSET
+            lines = yaml.safe_dump({name: msgspec.to_builtins(default if hidden else value)}, **_PLAIN).splitlines()
+        yield f"# {meaning}"
+        yield from ((f"# {line}" for line in lines) if hidden and not commented else lines)
+
+
+def _fields(values: msgspec.Struct, shared: object) -> Iterator[tuple[str, object, object, str]]:
+    """Return each value's name in a file, itself, its default among the shared ones, and its meaning."""
     said = fields_of(type(values))
     for field in msgspec.structs.fields(type(values)):
         value = getattr(values, field.name)
-        if value is msgspec.UNSET:
-            continue
         meaning = said.get(field.name) or " ".join((type(value).__doc__ or "").split())
-        yield f"# {meaning}"
-        if isinstance(value, msgspec.Struct):
-            yield f"{field.encode_name}:"
-            yield from (f"  {line}" for line in _default_lines(value))
-        else:
-            text = yaml.safe_dump({field.encode_name: msgspec.to_builtins(value)}, sort_keys=False, width=1000)
-            yield from text.splitlines()
+        yield field.encode_name, value, getattr(shared, field.name, shared), meaning
 
 
 def readme(chart: str, values: msgspec.Struct, about: str = "") -> str:
@@ -459,26 +500,25 @@ def readme(chart: str, values: msgspec.Struct, about: str = "") -> str:
     lines = [f"# {chart}", "", "<!-- Written by tools/charts.py. -->", "", f"{described}.", ""]
     lines += [about, ""] if about else []
     lines += ["| value | default | meaning |", "|---|---|---|"]
-    return "\n".join([*lines, *_rows(values, "")]) + "\n"
+    rows = list(_rows(values, SHARED, ""))
+    noted = ["", _NOTED] if any("` *" in row for row in rows) and values is not UMBRELLA else []
+    return "\n".join([*lines, *rows, *noted]) + "\n"
 
 
-def _rows(values: msgspec.Struct, prefix: str) -> Iterator[str]:
-    said = fields_of(type(values))
-    for field in msgspec.structs.fields(type(values)):
-        value, name = getattr(values, field.name), prefix + field.encode_name
-        if value is msgspec.UNSET:
-            yield f"| `{name}` | | {said[field.name]} |"
-        elif isinstance(value, msgspec.Struct):
-            yield from _rows(value, f"{name}.")
+def _rows(values: msgspec.Struct, shared: object, prefix: str) -> Iterator[str]:
+    for name, value, default, meaning in _fields(values, shared):
+        if isinstance(value, msgspec.Struct):
+            yield from _rows(value, default, f"{prefix}{name}.")
         else:
-            yield f"| `{name}` | `{json.dumps(msgspec.to_builtins(value))}` | {said[field.name]} |"
+            known = value is not msgspec.UNSET
+            text = json.dumps(msgspec.to_builtins(value if known else default))
+            yield f"| `{prefix}{name}` | `{text}`{'' if known or 'global' in prefix else ' *'} | {meaning} |"
 
 
 def _about(service: str) -> str:
     return (
         f"`settings` are those of the [{service}]({_DOCS}settings.md#{service}), `runtime` those of the "
-        f"[runtime]({_DOCS}settings.md#runtime). The chart `kinema` sets `cluster`, `nats`, `image`, `networkPolicy` "
-        "and `podMonitor` for all services under `global.kinema`."
+        f"[runtime]({_DOCS}settings.md#runtime)."
     )
 
 
@@ -487,17 +527,23 @@ def files() -> Iterator[tuple[Path, str]]:
     others: tuple[tuple[str, msgspec.Struct, str], ...] = (
         ("setup", SETUP, "A Job runs `kinema setup --update`, a hook installs the placement policy."),
         ("monitoring", MONITORING, f"[Alerts]({_DOCS}alerts.md), and dashboards of money, work and health."),
-        ("nats", BROKER, f"In production, use the [official chart]({_DOCS}broker.md)."),
+        ("nats", SERVER, f"In production, use the [official chart]({_DOCS}broker.md)."),
     )
     for service in SERVICES:
         yield from _of_chart(f"kinema-{service}", VALUES[service], service_schema(service), _about(service))
     for name, values, about in others:
         yield from _of_chart(f"kinema-{name}", values, schema(type(values)), about)
     charts = {name: {"type": "object"} for name in Enabled.__struct_fields__}
-    about = "Values of a service stand below its name, as in `decider.settings`; see the charts' own READMEs."
+    about = (
+        "Values of one chart stand below its name, as in `decider.settings`, and go before those of `global.kinema`."
+    )
     yield from _of_chart("kinema", UMBRELLA, schema(Umbrella, **charts), about)
     for service, rules in rights().items():
         yield CHARTS / f"kinema-{service}" / "files" / "rights.json", _json(rules)
+    yield (
+        CHARTS / "kinema-library" / "templates" / "_shared.tpl",
+        _DEFINED.format(json.dumps(msgspec.to_builtins(SHARED))),
+    )
     yield CHARTS / "kinema-nats" / "files" / "authorization.conf", authorization_text([CLUSTER]) + "\n"
     yield CHARTS / "kinema-nats" / "files" / "users.json", _json(USERS)
 

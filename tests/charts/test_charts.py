@@ -98,9 +98,23 @@ def test_lint_finds_nothing(helm: Helm, chart: str) -> None:
         ("kinema-observer", {**NAMED, "settings": {"kubeconfig": "f"}}, "at '/settings': additional properties"),
         ("kinema-setup", {**NAMED, "streams": {"replicas": 2}}, "at '/streams/replicas': value must be one of"),
         ("kinema-nats", {"cluster": "a.b"}, "at '/cluster': 'a.b' does not match pattern"),
+        ("kinema-decider", {"cluster": "a.b"}, "at '/cluster': 'a.b' does not match pattern"),
         ("kinema", {**WHOLE, "decidr": {}}, "at '': additional properties 'decidr' not allowed"),
         ("kinema", {**WHOLE, "decider": {"setings": {}}}, "additional properties 'setings' not allowed"),
         ("kinema", {**WHOLE, "global": {"kinema": {"clustr": "c1"}}}, "at '/global/kinema': additional properties"),
+        *(
+            (
+                "kinema",
+                {**WHOLE, "global": {"kinema": {part: {of_one: "a"}}}},
+                f"at '/global/kinema/{part}': additional",
+            )
+            for part, of_one in (
+                ("image", "digest"),
+                ("image", "repository"),
+                ("nats", "user"),
+                ("nats", "passwordKey"),
+            )
+        ),
     ],
 )
 def test_wrong_values_are_refused_with_their_path(helm: Helm, chart: str, values: Values, said: str) -> None:
@@ -122,6 +136,45 @@ def test_the_service_takes_the_settings_that_its_chart_writes(helm: Helm, servic
     path.write_text(written)
     module = __import__(f"kinema_{service}.settings", fromlist=["Settings"])
     assert isinstance(load(module.Settings, path), msgspec.Struct)
+
+
+def test_a_charts_own_value_goes_before_the_shared_one(helm: Helm) -> None:
+    """Of a value set for all charts and for one, the one has its own, also where that is empty or false."""
+    shared = {
+        "cluster": "c1",
+        "nats": {"url": "nats://all:4222", "existingSecret": "all"},
+        "image": {"registry": "registry.example", "tag": "1", "pullSecrets": ["all"]},
+        "networkPolicy": {"enabled": False},
+    }
+    own = {
+        "nats": {"url": "nats://one:4223", "existingSecret": ""},
+        "image": {"registry": "", "tag": "2", "pullSecrets": []},
+        "networkPolicy": {"enabled": True},
+    }
+    objects = helm.rendered("kinema", {**WHOLE, "global": {"kinema": shared}, "decider": own})
+
+    def seen(service: str) -> tuple[object, ...]:
+        spec = named(objects, "Deployment", f"kinema-{service}")["spec"]["template"]["spec"]
+        runtime = json.loads(named(objects, "ConfigMap", f"kinema-{service}")["data"]["settings.json"])["runtime"]
+        secrets = [one["secret"]["secretName"] for one in spec["volumes"] if "secret" in one]
+        return spec["containers"][0]["image"], spec.get("imagePullSecrets"), runtime["nats_url"], secrets
+
+    of_all = [{"name": "all"}]
+    assert seen("predictor") == ("registry.example/kinema-predictor:1", of_all, "nats://all:4222", ["all"])
+    assert seen("decider") == ("kinema-decider:2", None, "nats://one:4223", [])
+    assert [one["metadata"]["name"] for one in objects if one["kind"] == "NetworkPolicy"] == ["kinema-decider"]
+    broker = named(objects, "StatefulSet", "kinema-nats")["spec"]["template"]["spec"]
+    assert broker["containers"][0]["image"].startswith("docker.io/library/nats:2.")
+    assert broker["imagePullSecrets"] == of_all
+
+
+def test_a_change_of_the_brokers_configuration_starts_it_again(helm: Helm) -> None:
+    """The checksum in the pod template is that of all that the server reads."""
+    one, other = (
+        named(helm.rendered("kinema-nats", {**NAMED, "storage": value}), "StatefulSet", "kinema-nats")
+        for value in ({}, {"maxFileStore": "7G"})
+    )
+    assert one["spec"]["template"] != other["spec"]["template"]
 
 
 def test_services_of_which_two_are_not_safe_run_once(helm: Helm) -> None:

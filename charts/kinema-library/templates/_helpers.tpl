@@ -1,7 +1,7 @@
-{{/* Values of a chart under those that an umbrella sets for all (`global.kinema`), as YAML. */}}
+{{/* Values of a chart, then those that an umbrella sets for all (`global.kinema`), then defaults, as YAML. */}}
 {{- define "kinema.values" -}}
 {{- $all := dig "kinema" dict (.Values.global | default dict) -}}
-{{- mergeOverwrite (deepCopy .Values) (deepCopy $all) | toYaml -}}
+{{- mergeOverwrite (include "kinema.shared" . | fromJson) (deepCopy $all) (deepCopy .Values) | toYaml -}}
 {{- end -}}
 
 {{/* Labels of all objects. Takes root and name. */}}
