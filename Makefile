@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 MEMBERS := $(wildcard core/pyproject.toml kubernetes/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
 
-.PHONY: help demo docs-images test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale images containers release
+.PHONY: help demo docs-images test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale steering images containers release
 help: ## list the verbs
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -67,6 +67,9 @@ beside: .venv/.ready controlplane ## the services on a start of the kind that Ka
 
 scale: .venv/.ready controlplane ## one iteration at 1,000 nodes on a real control plane; leaves out/bench/scale.json
 	.venv/bin/python -m benchmarks.scale
+
+steering: .venv/.ready controlplane ## share of new pods that land on their planned nodes, by kube-scheduler's configuration; leaves out/bench/steering.json
+	.venv/bin/python -m benchmarks.steering
 
 KUBERNETES ?= 1.36
 controlplane: .venv/.ready ## build what tests with a real Kubernetes need (KUBERNETES=1.36 or 1.34); minutes once, nothing later

@@ -28,6 +28,11 @@ class Layout:
     folder: Path
     ports: Mapping[str, int]
 
+    @property
+    def scheduling(self) -> Path:
+        """File of kube-scheduler's configuration, where there is one."""
+        return self.folder / "scheduler.yaml"
+
     def url(self, name: str, scheme: str = "https") -> str:
         """Address of a server."""
         return f"{scheme}://127.0.0.1:{self.ports[name]}"

@@ -53,6 +53,8 @@ class Options:
     """After which time a node that falls silent is NotReady; a real cluster waits 50 s."""
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """More flags, by program name."""
+    scheduling: Mapping[str, Any] | None = None
+    """Fields of kube-scheduler's configuration (KubeSchedulerConfiguration); None: it runs without one."""
     only: Sequence[str] = PROGRAMS
     """The programs to run; etcd and the API server at least."""
     outlive: bool = False
@@ -101,6 +103,8 @@ class ControlPlane:
         for name in _USERS:
             self._access(name).write_kubeconfig(self.folder / f"{name}.kubeconfig")
         (self.folder / "kwok.yaml").write_text(_kwok(self.programs, self.options))
+        if self.options.scheduling is not None:
+            self._layout.scheduling.write_text(_scheduling(self._layout, self.options.scheduling))
         try:
             etcd, api, *others = self.servers.values()
             etcd.start()
@@ -157,6 +161,8 @@ class ControlPlane:
 
     def _all_servers(self) -> Iterator[Server]:
         told = flags(self._layout, node_silence_seconds=self.options.node_silence_seconds)
+        if self.options.scheduling is not None:
+            told["kube-scheduler"].append(f"--config={self._layout.scheduling}")
         for name, health in self._layout.health().items():
             if name not in self.options.only:
                 continue
@@ -217,6 +223,18 @@ def _is_healthy(url: str, access: Access) -> bool:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False
+
+
+def _scheduling(layout: Layout, fields: Mapping[str, Any]) -> str:
+    """Return a configuration of kube-scheduler; its file replaces the flag that names the kubeconfig."""
+    whole = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": f"{layout.folder}/scheduler.kubeconfig"},
+        "leaderElection": {"leaderElect": False},
+        **fields,
+    }
+    return json.dumps(whole)
 
 
 def _kwok(programs: Programs, options: Options) -> str:
