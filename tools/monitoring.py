@@ -221,11 +221,12 @@ ALERTS: Final = (
     ),
     Alert(
         "KinemaLagging",
-        "max by (cluster, service) (kinema_event_lag_seconds) > 120",
+        "max by (cluster, service) (kinema_event_lag_seconds) > 120 "
+        "and sum by (cluster, service) (increase(kinema_events_total[10m])) > 0",
         15,
         "info",
         "{{ $labels.service }} handles events {{ $value | humanizeDuration }} after they were published",
-        "The service is slower than the events come, or it was down.",
+        "The service is slower than the events come. One that catches up after it was down is slow for that time only.",
         "Compare the time of handling with `planning.time_limit_seconds`; give the service more CPU.",
     ),
     Alert(

@@ -165,6 +165,9 @@ WELL: Final = {
     'kinema_iterations_skipped_total{cluster="c1", reason="reschedule-recent"}': "0+1x1500",
     'kinema_steps_total{cluster="c1", kind="boot", outcome="done"}': "0+1x1500",
     'kinema_event_lag_seconds{cluster="c1", service="decider"}': "1x1500",
+    # It has handled one old event since it started again; the gauge keeps that value until the next one comes.
+    'kinema_event_lag_seconds{cluster="c1", service="predictor"}': "500x1500",
+    'kinema_events_total{cluster="c1", service="predictor", kind="iteration-started", outcome="answered"}': "1x1500",
     'kinema_stage_duration_seconds_bucket{cluster="c1", service="decider", le="1"}': "0+1x1500",
     'kinema_stage_duration_seconds_bucket{cluster="c1", service="decider", le="+Inf"}': "0+1x1500",
     'kinema_dead_letters_total{cluster="c1", service="decider", reason="undecodable"}': "0x1500",
@@ -181,6 +184,7 @@ IN_TROUBLE: Final = {
     'kinema_executions_total{cluster="c1", outcome="aborted"}': "0+1x1500",
     'kinema_steps_total{cluster="c1", kind="boot", outcome="failed"}': "0+1x1500",
     'kinema_event_lag_seconds{cluster="c1", service="decider"}': "500x1500",
+    'kinema_events_total{cluster="c1", service="decider", kind="plan-proposed", outcome="answered"}': "0+1x1500",
     'kinema_dead_letters_total{cluster="c1", service="decider", reason="undecodable"}': "0+1x1500",
 }
 
