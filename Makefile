@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 MEMBERS := $(wildcard core/pyproject.toml kubernetes/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
 
-.PHONY: help demo docs-images test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale steering images containers release
+.PHONY: help demo docs-images test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale steering images pin-base containers release
 help: ## list the verbs
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -39,7 +39,7 @@ quick: .venv/.ready ## unit and property tests that need no server, a minute and
 
 test: .venv/.ready controlplane ## every test that this machine can run; says what it leaves out and why
 	.venv/bin/python -m pytest -q -m "not connected and not pipeline and not cluster and not containers" -n 2
-	.venv/bin/python -m pytest -q -m "(connected or pipeline or cluster) and not faults and not long" -n 3 --dist loadscope --no-loadscope-reorder
+	.venv/bin/python -m pytest -q -m "(connected or pipeline or cluster) and not faults and not long and not containers" -n 3 --dist loadscope --no-loadscope-reorder
 	@echo "left out: tests marked faults or long, which take minutes each on a real control plane: make faults; and those in containers: make containers"
 
 e2e: .venv/.ready controlplane ## all services on a real control plane, audited from outside; leaves out/e2e/result.json
@@ -81,17 +81,22 @@ cluster: controlplane ## leave a real control plane running, with fake nodes; wr
 cluster-stop: .venv/.ready ## end what `make cluster` left running
 	.venv/bin/python -m tests.controlplane down
 
-BASE ?= python:3.11-slim-bookworm
+BASE ?= $(shell sed -n 's/^ARG BASE=//p' Dockerfile)
 IMAGES := observer predictor optimizer decider rescheduler admin cli nats
 images: ## build every container image; BASE=… names another Debian with Python
 	for service in $(IMAGES); do \
 	  docker build --quiet --build-arg BASE=$(BASE) --build-arg SERVICE=$$service --build-arg REVISION=$$(git rev-parse HEAD) \
 	    --build-arg VERSION=$(VERSION) --tag kinema-$$service:$(VERSION) . || exit 1; done
 
+pin-base: ## pin the base image by its newest digest, in Dockerfile and .env; asks its registry
+	digest=$$(docker buildx imagetools inspect --format '{{.Manifest.Digest}}' $(firstword $(subst @, ,$(BASE)))) \
+	  && sed -i -E "s,^(ARG BASE|KINEMA_BASE)=.*,\1=$(firstword $(subst @, ,$(BASE)))@$$digest," Dockerfile .env
+
+CONTAINERS ?= containers
 containers: export KINEMA_BASE = $(BASE)
-containers: .venv/.ready ## build the images and run the demo in containers, killing each; needs an engine and Compose
+containers: .venv/.ready controlplane ## build the images and run what is tested in containers; needs an engine and Compose
 	docker compose --profile demo build
-	.venv/bin/python -m pytest -q -m containers
+	.venv/bin/python -m pytest -q -m "$(CONTAINERS)"
 
 release: export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct)
 release: .venv/.ready ## wheels, charts, images, SBOM, plugin for kubectl and checksums in out/release; see docs/release.md

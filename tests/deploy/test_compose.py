@@ -60,6 +60,17 @@ def test_each_service_reads_its_own_volume_alone() -> None:
         assert mounted == [f"{ {'setup': 'admin', 'kinema': 'operator'}.get(name, name) }:/etc/kinema:ro"], name
 
 
+def test_images_have_the_same_base_in_every_build() -> None:
+    """Compose and `docker build` start from one base image, pinned or not."""
+    named = {
+        line.partition("=")[2]
+        for file in ("Dockerfile", ".env")
+        for line in (ROOT / file).read_text(encoding="utf-8").splitlines()
+        if line.startswith(("ARG BASE=", "KINEMA_BASE="))
+    }
+    assert len(named) == 1, named
+
+
 @pytest.fixture
 def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A place to prepare, as any user, for a cluster with a kubeconfig and a provider."""

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SERVICES = ("observer", "predictor", "optimizer", "decider", "rescheduler")
 SECONDS = 600
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.containers]
+pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
 
 def docker(*arguments: str, check: bool = True) -> str:
@@ -52,20 +52,32 @@ def engine() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("engine")
-def test_the_demo_ends_well_although_every_container_is_killed() -> None:
-    """Each service and the broker are killed in the middle, the rescheduler and the broker while a plan runs."""
+@pytest.mark.parametrize(
+    ("before", "within"),
+    [
+        pytest.param((), ("rescheduler", "nats"), id="two"),
+        pytest.param(
+            ("predictor", "optimizer", "decider"),
+            ("rescheduler", "nats", "observer", "rescheduler", "nats"),
+            id="each",
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+def test_the_demo_ends_well_although_containers_are_killed(before: Sequence[str], within: Sequence[str]) -> None:
+    """Services and the broker are killed, some before the plan, others while it is carried out."""
     compose("up", "--no-build", "--detach")
     for service in SERVICES:
         (found,) = json.loads(docker("inspect", *compose("ps", "--quiet", service).split()))
         assert found["Config"]["User"] == "65532:65532"
         assert found["HostConfig"]["ReadonlyRootfs"]
-    for service in ("predictor", "optimizer", "decider"):
+    for service in before:
         _kill(service)
     deadline = time.monotonic() + SECONDS
     while "step-started" not in compose("logs", "rescheduler"):
         assert time.monotonic() < deadline, compose("ps", "--all")
         time.sleep(0.5)
-    for service in ("rescheduler", "nats", "observer", "rescheduler", "nats"):
+    for service in within:
         _kill(service)
     (demo,) = compose("ps", "--all", "--quiet", "demo").split()
     assert docker("wait", demo).strip() == "0", compose("logs", "demo")
