@@ -41,7 +41,7 @@ def check(world: World) -> int:
     for _, group in groupby(world.log(), key=key):
         events = list(group)
         if is_decision(events[0].body):
-            made = replay.again(events[0], known[events[0].state])
+            made = replay.again(events[0], known[events[0].state] if events[0].state else Cluster())
             assert len({event.id for event in made}) == len(made)
             assert [encode(event) for event in made[: len(events)]] == [encode(event) for event in events]
             count += len(events)

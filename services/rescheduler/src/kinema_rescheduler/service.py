@@ -124,6 +124,8 @@ class Rescheduler:
         """Outcomes wait while a decision is read, made and written: it was made on all that lies before it."""
         self._decided_on: tuple[int, int, datetime] | None = None
         """Log position, state version and time of the last decision."""
+        self._blind_since: datetime | None = None
+        """Time since which the state is not known."""
         self._catalog_due: datetime | None = None
         self._catalog_reading: asyncio.Task[Catalog] | None = None
 
@@ -200,11 +202,13 @@ class Rescheduler:
             if not await self._reading.read():
                 await self._drop_tasks()  # their plans are not in the log
             self._check_fencing(lease)
-            known = await self._state.read()
+            known = await self._state.read() or self._unobserved()
             if known is None:
                 return
             cluster, version = known
-            await self._keep_catalog(cluster)
+            if version:
+                self._blind_since = None
+                await self._keep_catalog(cluster)
             if not self._worth_deciding(version):
                 return
             events = decided(
@@ -219,6 +223,15 @@ class Rescheduler:
                 await self._reading.read()
         self._check_fencing(lease)
         self._start(lease, known)
+
+    def _unobserved(self) -> tuple[Cluster, int] | None:
+        """Return an empty state, on which marks are reverted, once the state was unknown for long or an end is due."""
+        now, active = self._clock.now(), self._reading.journal.active
+        self._blind_since = self._blind_since or now
+        if active is None:
+            return None
+        waited = now - self._blind_since >= timedelta(seconds=self._settings.limits.blind_seconds)
+        return (Cluster(), 0) if waited or active.ending else None
 
     def _check_fencing(self, lease: Lease) -> None:
         if self._reading.journal.fencing > lease.revision:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -29,7 +29,7 @@ from kinema_core.events import (
     StepStarted,
     StepSucceeded,
 )
-from kinema_rescheduler.names import NODE, is_verdict
+from kinema_rescheduler.names import ABORT, NODE, is_verdict
 
 FOLLOWED: Final = (
     "plan-proposed",
@@ -105,6 +105,11 @@ class Execution:
     verdicts: Mapping[str, Verdict] = field(default_factory=lambda: MappingProxyType({}))
     abort: Verdict | None = None
     """The operator's wish to give it up."""
+
+    @property
+    def ending(self) -> bool:
+        """Return whether the plan was aborted, by an operator or by the rescheduler."""
+        return self.abort is not None or ABORT in self.verdicts
 
     def progress(self, step_id: str) -> Progress | None:
         """Return where that step stands; None before its first intent."""
@@ -207,26 +212,37 @@ def _ended(journal: Journal, plan_id: str) -> Journal:
 def of_request(event: Event) -> Execution:
     """Return the execution that deletes one node on the observer's request: a plan of one line."""
     assert isinstance(event.body, NodeDeletionRequested)
-    node = PlanNode(
-        name=event.body.node,
-        machine_type="-",
-        zone="-",
-        capacity_type="-",
-        offer="",
-        usd_per_hour=0.0,
-        action="delete",
+    plan = _plan([_node(event.body.node, "delete")], method="node-deletion-requested", base_version=event.body.version)
+    return Execution(cause=event, plan_id=event.id, plan=plan)
+
+
+def plan_of_steps(execution: Execution) -> Plan:
+    """Return what the steps of an execution say of a plan that cannot be read: which nodes it booted and closed."""
+    steps = [progress.step for progress in execution.steps.values()]
+    offers = {step.target: step.offer for step in steps if step.kind == "boot"}
+    closed = {step.target for step in steps if step.kind == "taint"} - offers.keys()
+    booted = [_node(name, "boot", offer) for name, offer in sorted(offers.items())]
+    return _plan([*booted, *(_node(name, "delete") for name in sorted(closed))], method="unknown", base_version=0)
+
+
+def _node(name: str, action: Literal["boot", "delete"], offer: str = "") -> PlanNode:
+    return PlanNode(
+        name=name, machine_type="-", zone="-", capacity_type="-", offer=offer, usd_per_hour=0.0, action=action
     )
-    plan = Plan(
+
+
+def _plan(nodes: Iterable[PlanNode], *, method: str, base_version: int) -> Plan:
+    """Return a plan that moves nothing."""
+    return Plan(
         status="feasible",
         cost=Cost(before=0.0, after=0.0, lower_bound=0.0, gap=0.0),
-        nodes=(node,),
+        nodes=tuple(nodes),
         placements=(),
         moves=0,
         restarts=0,
-        solve=Solve(seconds=0.0, first_feasible_seconds=None, method="node-deletion-requested", seed=0),
-        base_version=event.body.version,
+        solve=Solve(seconds=0.0, first_feasible_seconds=None, method=method, seed=0),
+        base_version=base_version,
     )
-    return Execution(cause=event, plan_id=event.id, plan=plan)
 
 
 def _stepped(journal: Journal, body: StepStarted | StepSucceeded | StepFailed, time: datetime) -> Journal:

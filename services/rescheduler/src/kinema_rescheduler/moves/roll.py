@@ -86,10 +86,7 @@ def _await_end(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload,
     if overruled is not None:
         return skip(ctx, movers, "changed", overruled)
     if workload.generation >= int(patched.figures.get("generation", 0)) and settled(workload) and not movers.victims:
-        step = Step(
-            id=unit_id("finalize-rollout", movers.key, 1), kind="finalize-rollout", target=movers.key, uid=workload.uid
-        )
-        return MoveDecision(ctx.intend(step))
+        return MoveDecision(ctx.intend(_finalize(movers.key, workload.uid)))
     if refused(ctx, workload, patched):
         return skip(ctx, movers, "refused", f"its controller may create no more pods: {workload.refused}")
     if _stalled(ctx, patched, movers.pods) or ctx.passed(patched.ended, ctx.limits.roll_seconds):
@@ -142,11 +139,14 @@ def unrolled(ctx: ExecutionContext, workload: str, back: Progress) -> MoveDecisi
     """Restore the strategy once the way back to the old template (`back`) has ended or gets no further.
 
     A paused Deployment replaces no pod until its owner resumes it, and it must have its owner's strategy by then.
+    Without a state it is not waited for.
     """
     finish = ctx.unit("finalize-rollout", workload, 1)
     if finish is not None:
         return OVER if finish.over else MoveDecision(ctx.intend(finish.step))
-    now = ctx.cluster.workload(workload)
+    now, update = ctx.cluster.workload(workload), ctx.unit("roll", workload, 1)
+    if ctx.blind and update is not None:
+        return MoveDecision(ctx.intend(_finalize(workload, update.step.uid)))
     if now is None or back.result != "done":
         return OVER
     there = now.generation >= int(back.figures.get("generation", 0)) and settled(now)
@@ -154,5 +154,8 @@ def unrolled(ctx: ExecutionContext, workload: str, back: Progress) -> MoveDecisi
     late = _stalled(ctx, back, pods) or ctx.passed(back.ended, ctx.limits.roll_seconds)
     if not (there or late or now.paused):
         return WAIT
-    step = Step(id=unit_id("finalize-rollout", workload, 1), kind="finalize-rollout", target=workload, uid=now.uid)
-    return MoveDecision(ctx.intend(step))
+    return MoveDecision(ctx.intend(_finalize(workload, now.uid)))
+
+
+def _finalize(workload: str, uid: str) -> Step:
+    return Step(id=unit_id("finalize-rollout", workload, 1), kind="finalize-rollout", target=workload, uid=uid)

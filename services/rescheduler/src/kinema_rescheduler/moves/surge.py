@@ -177,8 +177,9 @@ def restoring(ctx: ExecutionContext, key: str, pods: tuple[Pod, ...]) -> Step:
     """Revert what the last surge left: the newest pods are the surplus, and no pod keeps Kinema's deletion cost."""
     number = ctx.units[key]
     up = ctx.unit("surge-up", key, number)
-    workload = ctx.cluster.workload(key)
-    step = Step(id=f"revert/{key}", kind="revert", target=key, uid=workload.uid if workload is not None else "")
+    workload, moved = ctx.cluster.workload(key), up or ctx.unit("roll", key, 1)
+    known = workload.uid if workload is not None else moved.step.uid if ctx.blind and moved is not None else ""
+    step = Step(id=f"revert/{key}", kind="revert", target=key, uid=known)
     if up is None or up.result in {"changed", "conflict", "gone", "denied", "refused", "void"}:
         return step
     if not unfinished(ctx, key, number):

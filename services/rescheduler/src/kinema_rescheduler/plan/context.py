@@ -47,6 +47,11 @@ class ExecutionContext:
 
     # --- the plan and the state
 
+    @property
+    def blind(self) -> bool:
+        """Return whether nothing is known of the cluster: then Kinema only reverts what the journal names."""
+        return self.cluster.version == 0
+
     @cached_property
     def mobility(self) -> Mobility:
         """Return what may move and be deleted, by the rules of now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 from kinema_core.events import (
     CatalogPublished,
@@ -19,7 +20,7 @@ from kinema_core.events import (
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import is_resident
 from kinema_core.model.quarantine import quarantine_of
-from kinema_rescheduler.journal.execution import Execution, Journal, of_request
+from kinema_rescheduler.journal.execution import Execution, Journal, Verdict, of_request, plan_of_steps
 from kinema_rescheduler.moves.decision import Blocked
 from kinema_rescheduler.moves.scheduling import advance
 from kinema_rescheduler.moves.waiting import kept_waiting
@@ -40,6 +41,8 @@ from kinema_rescheduler.plan.phases import (
     taint,
 )
 from kinema_rescheduler.plan.rollback import reason_to_abort, roll_back
+
+_UNKNOWN_PLAN: Final = ("unknown-plan", "its proposal is not in the log")
 
 
 def current(journal: Journal, cluster: Cluster) -> Execution | None:
@@ -68,40 +71,57 @@ def _still_right(event: Event, cluster: Cluster) -> bool:
 def decide(journal: Journal, cluster: Cluster, now: datetime, *, limits: Limits, fencing: int) -> tuple[Decision, ...]:
     """Return the next intents and verdicts of the current execution, or its end; nothing while it can only wait.
 
+    Without a state an execution that has begun is aborted, and what the journal names is reverted: marks must not stay
+    for as long as the observer is away. The same holds for an execution whose proposal cannot be read.
+
     Args:
         journal: fold of the log.
-        cluster: fold of the state; which version is recorded with the answer.
+        cluster: fold of the state, of which the version is recorded with the answer; version 0 where it is not known.
         now: cluster time; recorded with the answer.
         limits: what the operator set.
         fencing: lease revision of the process that decides, stamped on everything.
     """
     execution = current(journal, cluster)
-    if execution is None or cluster.version == 0:
+    if execution is None:
         return ()
-    plan = execution.plan
-    if plan is None:
-        return (_aborted(execution, fencing, "unknown-plan", "its proposal is not in the log"),)
+    if execution.plan is None and not execution.steps:
+        return (_aborted(execution, fencing, *_UNKNOWN_PLAN),)
     ctx = ExecutionContext(
         execution=execution,
-        plan=plan,
+        plan=execution.plan or plan_of_steps(execution),
         cluster=cluster,
         now=now,
         limits=limits,
         fencing=fencing,
         offers=_sold(journal.catalog),
     )
-    if not execution.steps:
-        stale = _stale(ctx)
-        if stale is not None:
-            return (stale,)
+    stale = _stale(ctx) if not execution.steps else None
+    if stale is not None:
+        return (stale,)
     cause = reason_to_abort(ctx)
-    if cause is None:
-        phase = _forward(ctx)
-        return phase.bodies if phase.bodies or not phase.over else (_end(ctx),)
+    if cause is not None:
+        return _back(ctx, cause)
+    if execution.plan is None or ctx.blind:
+        return _unable(ctx)
+    phase = _forward(ctx)
+    return phase.bodies if phase.bodies or not phase.over else (_end(ctx),)
+
+
+def _unable(ctx: ExecutionContext) -> tuple[Decision, ...]:
+    """Abort an execution that cannot go on; one that has only booted nodes waits for a state."""
+    if ctx.execution.plan is None:
+        return ctx.give_up(*_UNKNOWN_PLAN)
+    marked = any(progress.step.kind != "boot" for progress in ctx.execution.steps.values())
+    return ctx.give_up("state-unknown", "the cluster could not be observed") if marked else ()
+
+
+def _back(ctx: ExecutionContext, cause: Verdict) -> tuple[Decision, ...]:
+    """Roll back; without a state only what the journal names, and the end waits for a state a little longer."""
     phase = roll_back(ctx)
-    if phase.bodies or not phase.over:
+    waits = ctx.blind and not ctx.passed(ctx.last_event, ctx.limits.observed_seconds)
+    if phase.bodies or not phase.over or waits:
         return phase.bodies
-    return (_aborted(execution, fencing, cause.reason, cause.detail, leftovers(ctx), _figures(ctx)),)
+    return (_aborted(ctx.execution, ctx.fencing, cause.reason, cause.detail, leftovers(ctx), _figures(ctx)),)
 
 
 def _sold(catalog: Event | None) -> tuple[Offer, ...]:
@@ -215,7 +235,9 @@ def _figures(ctx: ExecutionContext) -> Figures:
 
 
 def _misses(ctx: ExecutionContext) -> int:
-    """Pods of moved workloads that the plan wants on a node and that are not there."""
+    """Pods of moved workloads that the plan wants on a node and that are not there; without a state not counted."""
+    if ctx.blind:
+        return 0
     moved = ctx.units.keys()
     wanted: dict[tuple[str, str], int] = {}
     here: dict[tuple[str, str], int] = {}

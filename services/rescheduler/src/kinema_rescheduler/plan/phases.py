@@ -264,7 +264,7 @@ def _clear_steps(ctx: ExecutionContext) -> list[Step]:
 
 
 def _untaint_steps(ctx: ExecutionContext) -> list[Step]:
-    """One step for each marked node that is still there; as first intended."""
+    """One step for each marked node that is still there, or may be; as first intended."""
     found: dict[str, Step] = {}
     for progress in ctx.execution.steps.values():
         step = progress.step
@@ -274,7 +274,7 @@ def _untaint_steps(ctx: ExecutionContext) -> list[Step]:
         before = ctx.progress(f"untaint/{step.target}")
         if before is not None:
             found[step.target] = before.step
-        elif ctx.same_node(step.id) is not None and not ctx.done(f"delete/{step.target}"):
+        elif (ctx.blind or ctx.same_node(step.id) is not None) and not ctx.done(f"delete/{step.target}"):
             found[step.target] = Step(id=f"untaint/{step.target}", kind="untaint", target=step.target, uid=step.uid)
     return [found[name] for name in sorted(found)]
 
@@ -287,4 +287,6 @@ def leftovers(ctx: ExecutionContext) -> tuple[str, ...]:
     lost = [item for item in steps if item.lost and (item.step.kind in cleaning or item.step.id in booted)]
     found = [f"{progress.step.id}: {progress.result} {progress.detail}".strip() for progress in lost]
     unconfirmed = [name for name, verdict in ctx.execution.verdicts.items() if verdict.reason == "delete-unconfirmed"]
-    return tuple(sorted([*found, *unconfirmed]))
+    unseen = [name for name in ctx.booted if ctx.blind and ctx.progress(f"boot/{name}") is not None]
+    unused = [f"boot/{name}: it was not observed whether pods use the node" for name in unseen]
+    return tuple(sorted([*found, *unconfirmed, *unused]))
