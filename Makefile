@@ -108,7 +108,7 @@ release: .venv/.ready ## wheels, charts, images, SBOM, plugin for kubectl and ch
 	  | sed -E '/"(serialNumber|timestamp)":/d' > out/release/kinema-$(VERSION).cdx.json
 	helm=$$(command -v helm || .venv/bin/python -c 'from tests.controlplane.build import VERSIONS, built; print(built(VERSIONS[0])["helm"])'); \
 	  for chart in charts/*/; do "$$helm" package --destination out/release "$$chart" || exit 1; done
-	.venv/bin/python tools/release.py plugin out/release
+	.venv/bin/python tools/release.py pack out/release
 	if docker info >/dev/null 2>&1; then \
 	  $(MAKE) images; \
 	  for service in $(IMAGES); do docker save kinema-$$service:$(VERSION) | gzip -n > out/release/kinema-$$service-$(VERSION).image.tar.gz || exit 1; done; \

@@ -285,7 +285,7 @@ class Server(Base, frozen=True):
     """Values of the broker's chart."""
 
     existing_secret: str = ""
-    """Secret with a password for each user, each beginning with a letter; empty: the chart makes one."""
+    """Secret with a password for each user, each beginning with a letter; empty: the chart makes one, `kinema-nats`."""
     storage: Storage = Storage()
     """"""
     network_policy: Closed = Closed()

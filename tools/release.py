@@ -1,16 +1,20 @@
-"""Write the version of pyproject.toml into every file that states it, and pack the plugin for kubectl.
+"""Write the version of pyproject.toml into every file that states it, and pack charts and the plugin for kubectl.
 
     python tools/release.py                  write the version
     python tools/release.py --check          exit 1 when a file states another one
-    python tools/release.py plugin FOLDER    pack FOLDER's wheels with a launcher, and write the manifest for krew
+    python tools/release.py pack FOLDER      pack FOLDER's charts again, so that equal charts are equal bytes; pack its
+                                             wheels with a launcher, and write the manifest for krew
 
 docs/release.md describes a release.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
 import re
 import sys
+import tarfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -63,6 +67,20 @@ def files(version: str) -> Iterator[tuple[Path, str]]:
             yield path, text
 
 
+def pack_charts(folder: Path) -> None:
+    """Pack Helm's archives again, equal charts to equal bytes: Helm keeps times, and the order of parts varies."""
+    for archive in folder.glob("*.tgz"):
+        with tarfile.open(archive) as packed:
+            content = {one.name: file.read() for one in packed if (file := packed.extractfile(one))}
+        plain = io.BytesIO()
+        with tarfile.open(fileobj=plain, mode="w") as packed:
+            for name, data in sorted(content.items()):
+                entry = tarfile.TarInfo(name)  # dated 1970
+                entry.size = len(data)
+                packed.addfile(entry, io.BytesIO(data))
+        archive.write_bytes(gzip.compress(plain.getvalue(), mtime=0))
+
+
 def pack_plugin(folder: Path) -> None:
     """Pack wheels, constraints, license and launcher, equal inputs to equal bytes; write the manifest for krew."""
     archive = folder / f"kubectl-kinema-{VERSION}.zip"
@@ -107,8 +125,9 @@ def _manifest(archive: Path) -> object:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the version or check it, or pack the plugin."""
-    if arguments[:1] == ["plugin"]:
+    """Write the version or check it, or pack charts and plugin."""
+    if arguments[:1] == ["pack"]:
+        pack_charts(Path(arguments[1]))
         pack_plugin(Path(arguments[1]))
         return 0
     return max(write_or_check(path, text, arguments, "release.py") for path, text in files(VERSION))

@@ -15,6 +15,7 @@ from tests.controlplane.build import VERSIONS, built
 from tests.controlplane.plane import ControlPlane
 from tools.settings_reference import SERVICES
 
+from kinema_core.runtime.rights import USERS
 from kinema_core.runtime.settings import load
 
 pytestmark = pytest.mark.cluster
@@ -175,6 +176,28 @@ def test_a_change_of_the_brokers_configuration_starts_it_again(helm: Helm) -> No
         for value in ({}, {"maxFileStore": "7G"})
     )
     assert one["spec"]["template"] != other["spec"]["template"]
+
+
+def test_what_is_rendered_without_a_cluster_is_the_same_each_time(helm: Helm) -> None:
+    """A tool that renders and applies again and again would give the broker other passwords each time."""
+    one, other = (helm.rendered("kinema", WHOLE) for _ in range(2))
+    assert one == other
+    assert "Secret" not in {found["kind"] for found in one}
+    said = helm.run("template", "kinema", str(CHARTS / "kinema-nats"), values=NAMED).stdout
+    assert "# Secret kinema-nats is left out" in said
+
+
+def test_the_brokers_passwords_come_from_an_existing_secret(helm: Helm) -> None:
+    """Broker and services read the same Secret, each service its own key."""
+    shared = {"cluster": "c1", "nats": {"existingSecret": "own"}}
+    values = {**WHOLE, "global": {"kinema": shared}, "nats": {"existingSecret": "own"}}
+    objects = helm.rendered("kinema", values)
+    broker = named(objects, "StatefulSet", "kinema-nats")["spec"]["template"]["spec"]["containers"][0]["env"]
+    read = {one["valueFrom"]["secretKeyRef"]["key"]: one["valueFrom"]["secretKeyRef"]["name"] for one in broker}
+    assert read == dict.fromkeys(USERS, "own")
+    secrets = [one["secret"] for _, spec in pods(objects) for one in spec.get("volumes", ()) if "secret" in one]
+    assert {one["secretName"] for one in secrets} == {"own"}
+    assert {item["key"] for one in secrets for item in one["items"]} == set(USERS) - {"operator"}
 
 
 def test_services_of_which_two_are_not_safe_run_once(helm: Helm) -> None:

@@ -5,7 +5,6 @@ KWOK runs no containers: pods are admitted, scheduled and called Ready, and Jobs
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 from tests.charts.helm import CHARTS, WHOLE, Helm, Values
 from tests.controlplane.access import Access, RefusedError
 from tests.controlplane.nodes import add_nodes, node
@@ -28,6 +26,8 @@ pytestmark = pytest.mark.cluster
 
 SPACE: Final = "kinema-installed"
 _DEPLOYMENTS: Final = f"/apis/apps/v1/namespaces/{SPACE}/deployments"
+OLDER: Final = Path(__file__).parent / "data" / "kinema-0.0.9.tgz"
+_GROUPS: Final = ("apps/v1", "batch/v1", "rbac.authorization.k8s.io/v1", "policy/v1", "networking.k8s.io/v1")
 _PODS: Final = f"/api/v1/namespaces/{SPACE}/pods"
 
 
@@ -100,42 +100,50 @@ def test_helm_test_asks_every_service(helm: Helm, control_plane: ControlPlane) -
 
 
 @pytest.mark.usefixtures("installed")
-def test_upgrade_and_rollback(helm: Helm, control_plane: ControlPlane, tmp_path: Path) -> None:
-    """From a packed older version to this one and back: pods follow, passwords and the broker's volume stay."""
+def test_upgrade_rollback_and_uninstallation(helm: Helm, control_plane: ControlPlane) -> None:
+    """From an older chart to this one and back: pods follow, and the broker's passwords and volume stay to the end.
+
+    Nothing else of the release stays, and its notes and docs/uninstall.md list what does.
+    """
     admin = control_plane.admin
-    secret = admin.request("GET", f"/api/v1/namespaces/{SPACE}/secrets/kinema-nats")
-    older = did(helm, "package", str(older_chart(tmp_path)), "--destination", str(tmp_path)).rpartition(": ")[2].strip()
-    did(helm, "upgrade", "kinema", older, values=WHOLE)
+    did(helm, "uninstall", "kinema", "--wait")
+    did(helm, "install", "kinema", str(OLDER), values=WHOLE)
     assert image(admin) == "ghcr.io/kinema/kinema-decider:0.0.9"
+    secret = admin.request("GET", f"/api/v1/namespaces/{SPACE}/secrets/kinema-nats")
+    volume = f"/api/v1/namespaces/{SPACE}/persistentvolumeclaims/data-kinema-nats-0"
+    claim = admin.until(volume, lambda found: found.get("kind") == "PersistentVolumeClaim")
     changed = {**WHOLE, "decider": {"settings": {"limits": {"approval": "required"}}}}
     did(helm, "upgrade", "kinema", str(CHARTS / "kinema"), values=changed)
     assert image(admin) == f"ghcr.io/kinema/kinema-decider:{VERSION}"
     assert "required" in settings(admin)
-    did(helm, "rollback", "kinema", "2")
+    admin.until(_DEPLOYMENTS, lambda found: all(map(is_ready, found["items"])))
+    notes = did(helm, "get", "notes", "kinema")
+    did(helm, "rollback", "kinema", "1")
     assert image(admin) == "ghcr.io/kinema/kinema-decider:0.0.9"
     assert "required" not in settings(admin)
     admin.until(_DEPLOYMENTS, lambda found: all(map(is_ready, found["items"])))
-    assert admin.request("GET", f"/api/v1/namespaces/{SPACE}/secrets/kinema-nats")["data"] == secret["data"]
-
-
-@pytest.mark.usefixtures("installed")
-def test_what_an_uninstallation_leaves_is_listed(helm: Helm, control_plane: ControlPlane) -> None:
-    """Passwords and volume of the broker stay, as the notes say, and nothing else of the release."""
-    admin = control_plane.admin
-    notes = did(helm, "get", "notes", "kinema")
     did(helm, "uninstall", "kinema", "--wait")
     admin.until(_PODS, lambda found: not found["items"])
-    left = {
-        (kind, name)
-        for kind in ("secrets", "persistentvolumeclaims", "configmaps", "services", "serviceaccounts")
-        for name in names(admin, f"/api/v1/namespaces/{SPACE}/{kind}")
-    } - {("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")}
+    left = objects_left(admin)
     assert left == {("secrets", "kinema-nats"), ("persistentvolumeclaims", "data-kinema-nats-0")}
-    assert all(name in notes for _, name in left)
-    roles = "/apis/rbac.authorization.k8s.io/v1"
-    for path in (f"{roles}/clusterroles", f"{roles}/namespaces/kube-system/roles"):
-        assert [name for name in names(admin, path) if name.startswith(SPACE)] == []
+    page = (CHARTS.parent / "docs/uninstall.md").read_text(encoding="utf-8")
+    assert all(name in notes and name in page for _, name in left)
+    assert admin.request("GET", f"/api/v1/namespaces/{SPACE}/secrets/kinema-nats")["data"] == secret["data"]
+    assert admin.request("GET", volume)["metadata"]["uid"] == claim["metadata"]["uid"]
     did(helm, "install", "kinema", str(CHARTS / "kinema"), values=WHOLE)
+
+
+def objects_left(admin: Access) -> set[tuple[str, str]]:
+    """Return every object of the namespace that Kubernetes itself did not make, and the roles outside it."""
+    found = set()
+    for api in ("/api/v1", *(f"/apis/{one}" for one in _GROUPS)):
+        for kind in admin.request("GET", api)["resources"]:
+            if kind["namespaced"] and "list" in kind["verbs"] and kind["name"] not in {"events", "pods"}:
+                found |= {(kind["name"], name) for name in names(admin, f"{api}/namespaces/{SPACE}/{kind['name']}")}
+    roles = "/apis/rbac.authorization.k8s.io/v1"
+    for kind in ("clusterroles", "clusterrolebindings", "namespaces/kube-system/roles"):
+        found |= {(kind, name) for name in names(admin, f"{roles}/{kind}") if name.startswith(SPACE)}
+    return found - {("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")}
 
 
 def is_ready(deployment: Any) -> bool:
@@ -209,17 +217,3 @@ def end(admin: Access, name: str, phase: str) -> None:
     except RefusedError as error:
         if error.status != 404:
             raise
-
-
-def older_chart(folder: Path) -> Path:
-    """Return a copy of the charts that calls itself an older version."""
-    copy = folder / "charts"
-    shutil.copytree(CHARTS, copy, symlinks=True)
-    for file in copy.glob("*/Chart.yaml"):
-        chart = yaml.safe_load(file.read_text())
-        chart["version"] = "0.0.9"
-        chart["appVersion"] = "0.0.9" if chart["appVersion"] == VERSION else chart["appVersion"]
-        for one in chart.get("dependencies", ()):
-            one["version"] = "0.0.9"
-        file.write_text(yaml.safe_dump(chart))
-    return copy / "kinema"

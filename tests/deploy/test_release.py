@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import subprocess
+import tarfile
 from hashlib import sha256
 from pathlib import Path
 from zipfile import ZipFile
@@ -53,6 +55,24 @@ def test_the_manifest_names_the_archive_with_its_checksum(released: Path) -> Non
     assert {one["uri"].rpartition("/")[2] for one in manifest["spec"]["platforms"]} == {archive.name}
     release.pack_plugin(released)
     assert sha256(archive.read_bytes()).hexdigest() == digest
+
+
+def test_equal_charts_are_equal_archives(tmp_path: Path) -> None:
+    """A packed chart depends neither on when nor in which order Helm packed its files, and Helm still reads it."""
+    archives = []
+    for order in ((0, 1), (1, 0)):
+        archive = tmp_path / "kinema-1.2.3.tgz"
+        files = (("kinema/Chart.yaml", b"name: kinema\n"), ("kinema/charts/a/values.yaml", b"a: 1\n"))
+        with tarfile.open(archive, "w:gz") as packed:
+            for place in order:
+                entry = tarfile.TarInfo(files[place][0])
+                entry.size, entry.mtime = len(files[place][1]), 1_000_000 + place + order[0]
+                packed.addfile(entry, io.BytesIO(files[place][1]))
+        release.pack_charts(tmp_path)
+        archives.append(archive.read_bytes())
+    assert archives[0] == archives[1]
+    with tarfile.open(tmp_path / "kinema-1.2.3.tgz") as packed:
+        assert packed.getnames() == ["kinema/Chart.yaml", "kinema/charts/a/values.yaml"]
 
 
 def test_the_launcher_runs_the_packed_wheels(released: Path, tmp_path: Path) -> None:
