@@ -2,13 +2,15 @@
 
 Runs once before the others, as root in the image kinema-admin, and changes nothing that is there but settings: each
 service has a volume of its own, so that none can read another's password. With `--simulator URL` the services act on a
-simulated cluster and live by its clock, else on the cluster of `/in/kubeconfig`.
+simulated cluster and live by its clock, else on the cluster of `/in/kubeconfig`: a file for the two services that reach
+it, or a directory with a file for each.
 """
 
 import argparse
 import json
 import os
 import secrets
+import sys
 import time
 import urllib.request
 from datetime import datetime, timedelta
@@ -51,11 +53,15 @@ def demo(url: str) -> dict[str, dict[str, Any]]:
     now, speed = datetime.fromisoformat(reading["now"]), float(reading["speed"])
     started = time.time()  # noqa: TID251 - ties the services' clocks to the simulator's
     begun = started - (now - datetime.fromisoformat("2026-01-01T00:00:00Z")) / timedelta(seconds=speed)
-    known = OUT / "operator" / "cluster"
-    before = known.read_text(encoding="utf-8") if known.exists() else ""
-    _, _, last = before.partition("demo-")
-    if last.lstrip("-").isdecimal() and abs(int(last) - begun) < SAME_SECONDS:
+    known, simulated = OUT / "operator" / "cluster", OUT / "operator" / "simulated"
+    if known.exists() and not simulated.exists():
+        sys.exit(
+            f"this project acts on cluster {known.read_text(encoding='utf-8')}: run the demo as a project of its own, "
+            "docker compose --project-name kinema-demo --profile demo up"
+        )
+    if simulated.exists() and abs(int(simulated.read_text(encoding="utf-8")) - begun) < SAME_SECONDS:
         return {}  # the services go on with what they have
+    write(simulated, f"{begun:.0f}")
     runtime = {
         "cluster": f"demo-{begun:.0f}",
         "clock_speed": speed,
@@ -88,10 +94,11 @@ def real(given: Path, cluster: str) -> dict[str, dict[str, Any]]:
         path = given / f"{service}.json"
         settings = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         found[service] = {**settings, "runtime": {"cluster": cluster, **settings.get("runtime", {})}}
-    kubeconfig = KUBECONFIG.read_text(encoding="utf-8")
     catalog = given / "prices.csv"
     for service in ("observer", "rescheduler"):
-        write(OUT / service / "kubeconfig", kubeconfig)
+        kubeconfig = KUBECONFIG / service if KUBECONFIG.is_dir() else KUBECONFIG
+        write(OUT / service / "kubeconfig", kubeconfig.read_text(encoding="utf-8"))
+    (OUT / "operator" / "simulated").unlink(missing_ok=True)
     if catalog.exists():
         write(OUT / "rescheduler" / "prices.csv", catalog.read_text(encoding="utf-8"))
     everything = {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+import urllib.request
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,36 @@ def test_prepared_files_suit_the_services_and_stay(prepared: Path, monkeypatch: 
     assert server["jetstream"]["sync_interval"] == "always"
     rights = {user["user"]: user["permissions"]["publish"]["allow"] for user in server["authorization"]["users"]}
     assert all(any(f".{cluster}." in right for right in rights["observer"]) for cluster in ("east", "west"))
+
+
+def test_each_service_has_its_own_kubeconfig_where_a_directory_is_given(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory with a file for each service takes the place of one kubeconfig for both."""
+    accounts = prepared.parent / "kubeconfigs"
+    accounts.mkdir()
+    for service in ("observer", "rescheduler"):
+        (accounts / service).write_text(f"of the {service}", encoding="utf-8")
+    monkeypatch.setattr(prepare, "KUBECONFIG", accounts)
+    monkeypatch.setattr(sys, "argv", ["prepare", "--cluster-name", "east"])
+    prepare.main()
+    for service in ("observer", "rescheduler"):
+        assert (prepared / service / "kubeconfig").read_text(encoding="utf-8") == f"of the {service}"
+
+
+def test_a_demo_refuses_the_volumes_of_an_installation(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where services act on a real cluster, the demo changes no file; an installation may follow a demo."""
+    reading = json.dumps({"now": "2026-01-01T00:00:00Z", "speed": 10})
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.StringIO(reading))
+    demo, real = ["prepare", "--simulator", "http://simulator:8001"], ["prepare", "--cluster-name", "demo-5"]
+    for given in (demo, demo, real):
+        monkeypatch.setattr(sys, "argv", given)
+        prepare.main()
+    before = {path: path.read_bytes() for path in prepared.rglob("*") if path.is_file()}
+    monkeypatch.setattr(sys, "argv", demo)
+    with pytest.raises(SystemExit, match="acts on cluster demo-5: run the demo as a project of its own"):
+        prepare.main()
+    assert before == {path: path.read_bytes() for path in prepared.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
