@@ -27,6 +27,7 @@ from tools.settings_reference import SERVICES, fields_of
 
 from kinema_cli.admin import steering_policy
 from kinema_core.runtime.rights import USERS, authorization_text
+from kinema_core.runtime.settings import NATS_FILES
 from kinema_kubernetes.rights import Rule, as_written
 from kinema_observer.rights import RULES
 from kinema_rescheduler.kubernetes import rights as rescheduler
@@ -36,7 +37,7 @@ CLUSTER: Final = "__CLUSTER__"
 """Stands in the generated rights on the broker for the cluster's name."""
 _HIDDEN: Final = frozenset({"kubeconfig", "context"})
 """Settings that a pod has no use for: it reaches the API server of its own cluster."""
-_MANAGED: Final = frozenset({"cluster", "nats_url", "nats_user", "nats_password", "nats_password_file"})
+_MANAGED: Final = frozenset({"cluster", "nats_url", "nats_user", "nats_password", "nats_server_name", *NATS_FILES})
 _SET: Final = _MANAGED | {"health_host", "health_port"}
 """Settings of the runtime that the chart sets by values of its own."""
 _PLAIN: Final[Any] = {"sort_keys": False, "width": 1000}
@@ -87,13 +88,28 @@ class Image(Images, frozen=True):
     """Takes the place of the tag: `sha256:…`."""
 
 
+class Tls(_Values, frozen=True):
+    """Certificates of the connection to the broker; its address begins with `tls://`."""
+
+    secret: str | Unset = msgspec.UNSET
+    """Secret with the broker's authority in `ca.crt`; empty: the authorities of the image."""
+    client_certificate: bool | Unset = msgspec.UNSET
+    """true: the Secret holds the client's certificate too, in `tls.crt` and `tls.key`."""
+    server_name: str | Unset = msgspec.UNSET
+    """Name in the broker's certificate; empty: the host in the address."""
+
+
 class Broker(_Values, frozen=True):
     """The broker."""
 
     url: str | Unset = msgspec.UNSET
     """One address, or several of one broker cluster separated by commas."""
     existing_secret: str | Unset = msgspec.UNSET
-    """Secret that holds the password; empty: the broker asks for none."""
+    """Secret with what proves each user; empty: the broker asks for nothing."""
+    auth: Literal["password", "creds", "seed"] | Unset = msgspec.UNSET
+    """Content of that Secret's keys: passwords, `.creds` files, or seeds of NKEY users."""
+    tls: Tls = Tls()
+    """"""
 
 
 class Nats(Broker, frozen=True):
@@ -382,7 +398,12 @@ SERVER: Final = Server(
 MONITORING: Final = Monitoring(dashboard_labels={"grafana_dashboard": "1"})
 UMBRELLA: Final = Umbrella()
 SHARED: Final = Kinema(
-    nats=Broker(url="nats://kinema-nats:4222", existing_secret="kinema-nats"),  # noqa: S106 - a name
+    nats=Broker(
+        url="nats://kinema-nats:4222",
+        existing_secret="kinema-nats",  # noqa: S106 - a name
+        auth="password",
+        tls=Tls(secret="", client_certificate=False, server_name=""),
+    ),
     image=Images(registry="ghcr.io/kinema", tag="", pull_policy="IfNotPresent", pull_secrets=()),
     network_policy=NetworkPolicy(enabled=True, api_server_ports=(443, 6443), extra_egress=()),
     pod_monitor=PodMonitor(enabled=True, interval="30s", labels={}),
@@ -475,7 +496,7 @@ def default_values(values: msgspec.Struct) -> str:
 def _default_lines(values: msgspec.Struct, shared: object, *, commented: bool = False) -> Iterator[str]:
     for name, value, default, meaning in _fields(values, shared):
         if isinstance(value, msgspec.Struct):
-            hidden = all(getattr(value, inner) is msgspec.UNSET for inner in value.__struct_fields__)
+            hidden = _is_unset(value)
             inside = _default_lines(value, default, commented=commented or hidden)
             lines = [f"{name}:", *(f"  {line}" for line in inside)]
         else:
@@ -483,6 +504,13 @@ def _default_lines(values: msgspec.Struct, shared: object, *, commented: bool = 
             lines = yaml.safe_dump({name: msgspec.to_builtins(default if hidden else value)}, **_PLAIN).splitlines()
         yield f"# {meaning}"
         yield from ((f"# {line}" for line in lines) if hidden and not commented else lines)
+
+
+def _is_unset(value: object) -> bool:
+    """Return whether a value, or everything in it, is shared."""
+    if isinstance(value, msgspec.Struct):
+        return all(_is_unset(getattr(value, name)) for name in value.__struct_fields__)
+    return value is msgspec.UNSET
 
 
 def _fields(values: msgspec.Struct, shared: object) -> Iterator[tuple[str, object, object, str]]:

@@ -118,8 +118,9 @@ def run(container: dict[str, Any], environment: dict[str, str], *changed: tuple[
 async def test_the_job_prepares_the_charts_broker(helm: Helm, broker: Broker) -> None:
     """With the admin's password in a file, and for the users that the chart states."""
     container = job(helm, "kinema-setup")
-    assert [one["name"] for one in container["env"]] == ["KINEMA_NATS_PASSWORD_FILE"]
-    environment = {"KINEMA_NATS_PASSWORD_FILE": str(broker.folder / "admin")}
+    environment = {one["name"]: one["value"] for one in container["env"]}
+    assert environment == {"KINEMA_NATS_USER": "admin", "KINEMA_NATS_PASSWORD_FILE": "/etc/kinema/nats/password"}
+    environment["KINEMA_NATS_PASSWORD_FILE"] = str(broker.folder / "admin")
     here = ("kinema-nats:4222", broker.url.removeprefix("nats://"))
     assert "created stream KINEMA_LOG" in run(container, environment, here)
     assert "everything exists already" in run(container, environment, here)

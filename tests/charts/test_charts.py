@@ -20,6 +20,12 @@ from kinema_core.runtime.settings import load
 
 pytestmark = pytest.mark.cluster
 
+SECURED: Values = {
+    "url": "tls://nats.example,tls://other.example:4333",
+    "existingSecret": "users",
+    "auth": "creds",
+    "tls": {"secret": "certificates", "clientCertificate": True, "serverName": "nats"},
+}
 MATRIX: dict[str, tuple[str, Values]] = {
     "whole": ("kinema", WHOLE),
     "alone": ("kinema", {**WHOLE, "enabled": {"nats": False, "setup": False}}),
@@ -63,7 +69,8 @@ MATRIX: dict[str, tuple[str, Values]] = {
         },
     ),
     "nats": ("kinema-nats", {**NAMED, "existingSecret": "own", "storage": {"storageClass": "fast", "size": "20Gi"}}),
-    "setup": ("kinema-setup", {**NAMED, "streams": {"replicas": 3, "logSize": "10Gi"}}),
+    "secured": ("kinema-decider", {**NAMED, "nats": SECURED}),
+    "setup": ("kinema-setup", {**NAMED, "nats": SECURED, "streams": {"replicas": 3, "logSize": "10Gi"}}),
 }
 """Values that reach every branch of the templates."""
 
@@ -198,6 +205,38 @@ def test_the_brokers_passwords_come_from_an_existing_secret(helm: Helm) -> None:
     secrets = [one["secret"] for _, spec in pods(objects) for one in spec.get("volumes", ()) if "secret" in one]
     assert {one["secretName"] for one in secrets} == {"own"}
     assert {item["key"] for one in secrets for item in one["items"]} == set(USERS) - {"operator"}
+
+
+def test_a_client_proves_itself_with_the_files_of_its_secrets(helm: Helm) -> None:
+    """Service and setup Job mount them, and name them by the runtime's settings and by the command's variables."""
+    values = {**NAMED, "nats": SECURED}
+    wanted = {
+        "nats_creds_file": "/etc/kinema/nats/creds",
+        "nats_ca_file": "/etc/kinema/nats-tls/ca.crt",
+        "nats_cert_file": "/etc/kinema/nats-tls/tls.crt",
+        "nats_key_file": "/etc/kinema/nats-tls/tls.key",
+        "nats_server_name": "nats",
+    }
+    service = helm.rendered("kinema-decider", values)
+    runtime = json.loads(named(service, "ConfigMap", "kinema-decider")["data"]["settings.json"])["runtime"]
+    assert {name: runtime[name] for name in runtime if name in wanted} == wanted
+    assert runtime["nats_url"] == SECURED["url"]
+    egress = named(service, "NetworkPolicy", "kinema-decider")["spec"]["egress"]
+    assert [port["port"] for port in egress[1]["ports"]] == [4222, 4333]
+    (job,) = (
+        one for one in helm.rendered("kinema-setup", values) if one["metadata"]["name"].startswith("kinema-setup")
+    )
+    for pod, key in ((named(service, "Deployment", "kinema-decider"), "decider"), (job, "admin")):
+        spec = pod["spec"]["template"]["spec"]
+        volumes = {one["name"]: one.get("secret") for one in spec["volumes"]}
+        assert volumes["nats"] == {"secretName": "users", "items": [{"key": key, "path": "creds"}]}
+        assert volumes["nats-tls"] == {"secretName": "certificates"}
+        mounts = {one["name"]: one["mountPath"] for one in spec["containers"][0]["volumeMounts"]}
+        assert (mounts["nats"], mounts["nats-tls"]) == ("/etc/kinema/nats", "/etc/kinema/nats-tls")
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    variables = {one["name"]: one["value"] for one in container["env"]}
+    assert variables == {"KINEMA_NATS_USER": "admin"} | {f"KINEMA_{name.upper()}": wanted[name] for name in wanted}
+    assert container["args"][container["args"].index("--nats") + 1] == SECURED["url"]
 
 
 def test_services_of_which_two_are_not_safe_run_once(helm: Helm) -> None:

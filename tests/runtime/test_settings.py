@@ -58,6 +58,8 @@ def test_reads_what_is_written(tmp_path: Path) -> None:
         ({"runtime": {"cluster": "c"}, "limit": "7"}, ["$.limit", "int"]),
         ({"limit": 7}, ["runtime"]),
         ({"runtime": {}}, ["cluster", "$.runtime"]),
+        ({"runtime": {"cluster": "c", "nats_seed_file": "a", "nats_creds_file": "b"}}, ["both set", "$.runtime"]),
+        ({"runtime": {"cluster": "c", "nats_key_file": "a"}}, ["without nats_cert_file", "$.runtime"]),
         ({"runtime": {"cluster": ""}}, ["cluster is empty", "$.runtime"]),
         ({"runtime": {"cluster": "c", "clock_speed": 0}}, ["clock_speed is 0", "above 0"]),
         ({"runtime": {"cluster": "c", "clock_epoch": "2026-01-01T00:00:00Z"}}, ["clock_started", "both or neither"]),

@@ -57,15 +57,56 @@ spec:
 {{- $values := .values -}}
 {{- $cluster := required "cluster: name the cluster, in the umbrella by global.kinema.cluster" $values.cluster -}}
 {{- $given := dict "cluster" $cluster "nats_url" $values.nats.url "nats_user" ($values.nats.user | default .service) -}}
-{{- if $values.nats.existingSecret -}}
-{{- $given = set $given "nats_password_file" "/etc/kinema/nats/password" -}}
-{{- end -}}
+{{- $given = mergeOverwrite $given (include "kinema.natsFiles" $values | fromYaml) -}}
 {{- $own := dict "health_host" "0.0.0.0" "health_port" 8080 "log_format" "json" -}}
 {{- $runtime := mergeOverwrite $own $values.runtime $given -}}
 {{- $settings := mergeOverwrite (dict "runtime" $runtime) (deepCopy .settings) $values.settings -}}
 settings.json: {{ $settings | toJson | quote }}
 {{- range $file, $content := .files }}
 {{ $file }}: {{ $content | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* What proves user and broker to each other: settings of the runtime. Takes the values. */}}
+{{- define "kinema.natsFiles" -}}
+{{- with .nats -}}
+{{- if .existingSecret }}
+nats_{{ .auth }}_file: /etc/kinema/nats/{{ .auth }}
+{{- end }}
+{{- if .tls.secret }}
+nats_ca_file: /etc/kinema/nats-tls/ca.crt
+{{- end }}
+{{- if and .tls.secret .tls.clientCertificate }}
+nats_cert_file: /etc/kinema/nats-tls/tls.crt
+nats_key_file: /etc/kinema/nats-tls/tls.key
+{{- end }}
+{{- with .tls.serverName }}
+nats_server_name: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "kinema.natsMounts" -}}
+{{- if .nats.existingSecret }}
+- {name: nats, mountPath: /etc/kinema/nats, readOnly: true}
+{{- end }}
+{{- if .nats.tls.secret }}
+- {name: nats-tls, mountPath: /etc/kinema/nats-tls, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{/* Takes values, and key, that of the user in the Secret unless the values name one. */}}
+{{- define "kinema.natsVolumes" -}}
+{{- with .values.nats.existingSecret }}
+- name: nats
+  secret:
+    secretName: {{ . }}
+    items:
+      - {key: {{ $.values.nats.passwordKey | default $.key }}, path: {{ $.values.nats.auth }}}
+{{- end }}
+{{- with .values.nats.tls.secret }}
+- name: nats-tls
+  secret: {secretName: {{ . }}}
 {{- end }}
 {{- end -}}
 
@@ -124,9 +165,7 @@ template:
         volumeMounts:
           - {name: settings, mountPath: /etc/kinema/settings, readOnly: true}
           - {name: tmp, mountPath: /tmp}
-          {{- if .values.nats.existingSecret }}
-          - {name: nats, mountPath: /etc/kinema/nats, readOnly: true}
-          {{- end }}
+          {{- include "kinema.natsMounts" .values | nindent 10 }}
           {{- with .values.extraVolumeMounts }}
           {{- toYaml . | nindent 10 }}
           {{- end }}
@@ -135,13 +174,7 @@ template:
         configMap: {name: {{ .configMap | default .name }}}
       - name: tmp
         emptyDir: {}
-      {{- with .values.nats.existingSecret }}
-      - name: nats
-        secret:
-          secretName: {{ . }}
-          items:
-            - {key: {{ $.values.nats.passwordKey | default $.service }}, path: password}
-      {{- end }}
+      {{- include "kinema.natsVolumes" (dict "values" .values "key" .service) | nindent 6 }}
       {{- with .values.extraVolumes }}
       {{- toYaml . | nindent 6 }}
       {{- end }}

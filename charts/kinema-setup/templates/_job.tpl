@@ -34,27 +34,24 @@ spec:
           imagePullPolicy: {{ .values.image.pullPolicy }}
           command: [kinema, setup]
           args: {{- toYaml .arguments | nindent 12 }}
-          {{- if and .broker .values.nats.existingSecret }}
+          {{- if .broker }}
           env:
-            - {name: KINEMA_NATS_PASSWORD_FILE, value: /etc/kinema/nats/password}
+            - {name: KINEMA_NATS_USER, value: {{ .values.nats.user | default "admin" }}}
+            {{- range $setting, $value := include "kinema.natsFiles" .values | fromYaml }}
+            - {name: KINEMA_{{ upper $setting }}, value: {{ $value }}}
+            {{- end }}
           {{- end }}
           resources: {{- toYaml .values.resources | nindent 12 }}
           securityContext: {{- include "kinema.containerSecurity" . | nindent 12 }}
           volumeMounts:
             - {name: tmp, mountPath: /tmp}
-            {{- if and .broker .values.nats.existingSecret }}
-            - {name: nats, mountPath: /etc/kinema/nats, readOnly: true}
+            {{- if .broker }}
+            {{- include "kinema.natsMounts" .values | nindent 12 }}
             {{- end }}
       volumes:
         - name: tmp
           emptyDir: {}
         {{- if .broker }}
-        {{- with .values.nats.existingSecret }}
-        - name: nats
-          secret:
-            secretName: {{ . }}
-            items:
-              - {key: {{ $.values.nats.passwordKey | default "admin" }}, path: password}
-        {{- end }}
+        {{- include "kinema.natsVolumes" (dict "values" .values "key" "admin") | nindent 8 }}
         {{- end }}
 {{- end }}

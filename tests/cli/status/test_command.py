@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,7 +12,8 @@ from tests.support.builders import NOW, node
 from tests.support.plans import bare_plan, plan_node
 
 from kinema_cli import broker
-from kinema_cli.broker import AddressError, settings_for
+from kinema_cli.broker import AddressError, environment_of, settings_for
+from kinema_cli.inputs import UsageError
 from kinema_cli.output import Format
 from kinema_cli.status.command import run_status, status_table
 from kinema_cli.status.pipeline import Status, read_status
@@ -342,12 +344,32 @@ async def test_table_says_it_in_words() -> None:
         ("nats://op:p%40ss@host:4222", "nats://host:4222", "op", "p@ss"),
         ("host:4222", "nats://host:4222", "", ""),
         ("nats://op:pw@a:1,nats://b:2", "nats://a:1,nats://b:2", "op", "pw"),
+        ("tls://op:pw@host", "tls://host", "op", "pw"),
+        ("tls://a,tls://b:4333", "tls://a,tls://b:4333", "", ""),
     ],
 )
 def test_address_is_taken_apart(address: str, url: str, user: str, password: str) -> None:
     """User and password leave the address, so that no log or error shows them."""
     settings = settings_for(address, "demo")
     assert (settings.nats_url, settings.nats_user, settings.nats_password) == (url, user, password)
+
+
+def test_the_environment_gives_what_the_address_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """User, files and server name come from variables; a password in the address takes the place of its file."""
+    given = {"USER": "op", "PASSWORD_FILE": "pw", "CREDS_FILE": "/a.creds", "CA_FILE": "/ca.pem", "SERVER_NAME": "b"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"KINEMA_NATS_{name}", value)
+    settings = settings_for("tls://host", "demo")
+    assert (settings.nats_user, settings.nats_password_file) == ("op", str(Path("pw").absolute()))
+    assert (settings.nats_creds_file, settings.nats_ca_file, settings.nats_server_name) == ("/a.creds", "/ca.pem", "b")
+    assert settings_for("tls://me:secret@host", "demo").nats_password_file == ""
+    assert environment_of(settings)["KINEMA_NATS"] == "tls://op@host"
+    for name, value in environment_of(settings).items():
+        monkeypatch.setenv(name, value)
+    assert settings_for(environment_of(settings)["KINEMA_NATS"], "demo") == settings
+    monkeypatch.setenv("KINEMA_NATS_SEED_FILE", "/a.seed")
+    with pytest.raises(UsageError, match="nats_seed_file and nats_creds_file are both set"):
+        settings_for("tls://host", "demo")
 
 
 @pytest.mark.parametrize(("address", "cluster"), [("http://host", "demo"), ("nats://", "demo")])

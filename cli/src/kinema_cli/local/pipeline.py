@@ -85,12 +85,11 @@ class LocalPipeline:
     def runtime(self, user: str) -> RuntimeSettings:
         """Return settings with which a user of the broker connects."""
         options = self.options
-        given = options.nats
-        return RuntimeSettings(
-            cluster=options.cluster,
-            nats_url=self.server.url if given is None else given.nats_url,
-            nats_user=user if given is None else given.nats_user,
-            nats_password=self._passwords[user] if given is None else given.nats_password,
+        own = RuntimeSettings(cluster=options.cluster, nats_url=self.server.url, nats_user=user)
+        given = options.nats or msgspec.structs.replace(own, nats_password=self._passwords[user])
+        return msgspec.structs.replace(
+            given,
+            nats_connect_seconds=own.nats_connect_seconds,
             health_port=0,
             log_format="json",
             clock_speed=options.clock_speed,

@@ -12,7 +12,7 @@ from pathlib import Path
 from socket import gethostname
 
 from kinema_cli.admin.setup import INSTALLED, ONLY_AFTER_RESTART, Steering, setup_call, steer
-from kinema_cli.broker import settings_for
+from kinema_cli.broker import environment_of, settings_for
 from kinema_cli.doctor.examine import Subject, examine
 from kinema_cli.inputs import InputError, UsageError, cluster_name, fail, kubeconfig_file
 from kinema_cli.leftovers import GO_ON, incomplete_moves_of, markers_in
@@ -135,12 +135,10 @@ async def _run(options: PipelineOptions) -> int:
 
 def _write_environment(pipeline: LocalPipeline) -> Path:
     """Write a file that only this user can read, with which a shell's `kinema` finds the broker; returns its path."""
-    operator = pipeline.runtime("operator")
-    address = operator.nats_url.replace("nats://", f"nats://{operator.nats_user}:{operator.nats_password}@")
     path = pipeline.options.directory / "operator.env"
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
-    lines = {"KINEMA_NATS": address, "KINEMA_CLUSTER": pipeline.options.cluster}
+    lines = environment_of(pipeline.runtime("operator"))
     path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in lines.items()), encoding="utf-8")
     return path
 

@@ -7,13 +7,13 @@ a wrong password for ever. Here both become errors of the call that caused them.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final, TypeVar
 
 import msgspec
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from kinema_core.runtime.bus import (
@@ -23,6 +23,7 @@ from kinema_core.runtime.bus import (
     BusUnavailableError,
     ConflictError,
 )
+from kinema_core.runtime.nats_secrets import BrokerClient, SecretError, tls_advice
 from kinema_core.runtime.settings import RuntimeSettings, SettingsError
 from kinema_core.runtime.topology import inbox_prefix
 
@@ -32,7 +33,9 @@ REQUEST_SECONDS: Final = 5.0
 """How long one request may take; longer than an election of a new stream leader usually does."""
 _RECONNECT_SECONDS: Final = 0.5
 _SECRET_SECONDS: Final = 150.0
-"""How long a changed password may take to reach its file: a kubelet looks every minute, and caches as long."""
+"""How long a changed secret may take to reach its file: a kubelet looks every minute, and caches as long."""
+_OPENSSL: Final = re.compile(r"^\[SSL: \w+\] | \(_ssl\.c:\d+\)$")
+"""Parts of an error that only OpenSSL's authors understand."""
 _DENIED: Final = "permissions violation"
 _UNAUTHORIZED: Final = ("authorization violation", "authentication", "user authentication expired")
 
@@ -93,12 +96,11 @@ class Connection:
     """One connection to the broker, kept for ever; made by `open_connection`."""
 
     def __init__(self, name: str) -> None:
-        self.client = Client()
+        self.client = BrokerClient()
         self._name = name
         self._waiting: list[tuple[str, asyncio.Future[Msg]]] = []
         """Subjects of the requests under way, and how to interrupt each."""
         self._settings: RuntimeSettings | None = None
-        self._credentials = ""
         self._was_connected = False
         self._refused_since: float | None = None
         self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -112,18 +114,14 @@ class Connection:
 
     async def open(self, settings: RuntimeSettings) -> None:
         """Connect; raises BusDeniedError for wrong credentials, BusUnavailableError when no server answers in time."""
-        self._credentials = settings.password()
         self._settings = settings
-        servers = [url.strip() for url in settings.nats_url.split(",")]
         connecting = asyncio.ensure_future(
-            self.client.connect(
-                servers=servers,
+            self.client.log_in(
+                settings,
                 name=self._name,
-                user=settings.nats_user or None,
-                password=self._password if self._password() else None,
                 inbox_prefix=inbox_prefix(settings.nats_user).encode(),
                 max_reconnect_attempts=-1,
-                reconnect_time_wait=_RECONNECT_SECONDS,  # type: ignore[arg-type]  # any number of seconds works
+                reconnect_time_wait=_RECONNECT_SECONDS,
                 connect_timeout=3,
                 ping_interval=5,
                 max_outstanding_pings=2,
@@ -147,25 +145,28 @@ class Connection:
                 await asyncio.wait({connecting})
         if self._refused.done():
             await self.close()
-            raise BusDeniedError(f"{settings.nats_url} refuses user {settings.nats_user!r}: {self._refusal}")
-        if connecting.cancelled() or connecting.exception() is not None:
+            raise BusDeniedError(self._refused_text())
+        error = TimeoutError("no answer") if connecting.cancelled() else connecting.exception()
+        if isinstance(error, SettingsError):
+            raise BusDeniedError(str(error)) from error
+        if error is not None:
             # The client asserts that it got as far as a socket; with an address that it cannot use it did not.
             with suppress(AssertionError):
                 await self.close()
-            message = f"{settings.nats_url} cannot be reached: {self._last_error or connecting.exception()}"
-            raise BusUnavailableError(message)
+            raise BusUnavailableError(f"{settings.nats_url} cannot be reached: {self._last_error or error}")
         self._was_connected = True
 
-    def _password(self) -> str:
-        """Return the password for this attempt to connect: its file may have changed since the last one."""
-        assert self._settings is not None  # only an opened connection asks
-        with suppress(SettingsError):  # the file is being replaced
-            self._credentials = self._settings.password()
-        return self._credentials
+    def _refused_text(self) -> str:
+        """Return why the broker and this client do not come together, and what to do."""
+        assert self._settings is not None  # nobody else is refused
+        where, user = self._settings.nats_url, self._settings.nats_user
+        if advice := tls_advice(self._refusal):
+            return f"{where}: {self._refusal}: {advice}"
+        return f"{where} refuses user {user!r}: {self._refusal}"
 
     def _may_be_accepted_later(self) -> bool:
-        """Return whether a refusal may be a password that has changed at the broker before it has in its file."""
-        if not (self._settings and self._settings.nats_password_file and self._was_connected):
+        """Return whether a refusal may be a secret that has changed at the broker before it has in its file."""
+        if not (self._settings and self._settings.renewable and self._was_connected):
             return False
         now = asyncio.get_running_loop().time()
         self._refused_since = self._refused_since if self._refused_since is not None else now
@@ -204,7 +205,7 @@ class Connection:
     def check_refused(self) -> None:
         """Raise BusDeniedError if the broker has refused the credentials since."""
         if self._refused.done():
-            raise BusDeniedError(f"the broker refuses the credentials: {self._refusal}")
+            raise BusDeniedError(f"the broker refuses the credentials: {self._refused_text()}")
 
     def check_ended(self) -> None:
         """Raise BusDeniedError if the broker ended the connection for good."""
@@ -300,10 +301,14 @@ class Connection:
             # The client's reconnecting may overlook that it is canceled (`wait_for` did before Python 3.12), and would
             # go on for ever: a process could not end.
             raise asyncio.CancelledError
-        text = str(error) or type(error).__name__
+        text = _OPENSSL.sub("", str(error) or type(error).__name__)
         self._last_error = text.removeprefix("nats: ").strip("'")
         unauthorized = any(sign in text.lower() for sign in _UNAUTHORIZED)
-        if unauthorized and not self._refused.done() and not self._may_be_accepted_later():
+        if (
+            (unauthorized or isinstance(error, SecretError) or tls_advice(text))
+            and not self._refused.done()
+            and not self._may_be_accepted_later()
+        ):
             self._refusal = self._last_error
             self._refused.set_result(None)
             self._wake()

@@ -21,6 +21,15 @@ T = TypeVar("T")
 
 OVERRIDE: Final = "KINEMA__"
 """Beginning of the variables that override settings; `__` separates the names on the way to one."""
+NATS_FILES: Final = (
+    "nats_password_file",
+    "nats_seed_file",
+    "nats_creds_file",
+    "nats_ca_file",
+    "nats_cert_file",
+    "nats_key_file",
+)
+"""Settings that name a file with a secret for the broker, or a certificate."""
 _PLACE: Final = re.compile(r" - at `\$\.?([^`]*)`$")
 
 
@@ -41,6 +50,18 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Its password; better in a file."""
     nats_password_file: str = ""
     """File that holds the password; takes the place of `nats_password`. It is read at each attempt to connect."""
+    nats_seed_file: str = ""
+    """File with the seed (`SU…`) of an NKEY user; read like the password's file."""
+    nats_creds_file: str = ""
+    """File with JWT and seed of a user, as `nsc` writes it (`.creds`); read like the password's file."""
+    nats_ca_file: str = ""
+    """File in PEM with the authorities that may have signed the broker's certificate; empty: those of the system."""
+    nats_cert_file: str = ""
+    """File in PEM with the client's certificate, for a broker that asks for one; read like the password's file."""
+    nats_key_file: str = ""
+    """File in PEM with the certificate's private key; empty: it stands in `nats_cert_file`."""
+    nats_server_name: str = ""
+    """Name that the broker's certificate has; empty: the host in the address."""
     nats_connect_seconds: float = 30.0
     """Real seconds to wait for the broker at start."""
     health_host: str = "127.0.0.1"
@@ -68,15 +89,39 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError("clock_epoch names no time zone: write it in UTC, with a Z")
         if not 0 <= self.health_port < 65536:
             raise ValueError(f"health_port is {self.health_port}: use 0 to 65535")
+        if self.nats_seed_file and self.nats_creds_file:
+            raise ValueError("nats_seed_file and nats_creds_file are both set: use one")
+        if self.nats_key_file and not self.nats_cert_file:
+            raise ValueError("nats_key_file is set without nats_cert_file: set both")
+
+    @property
+    def encrypted(self) -> bool:
+        """Return whether the broker must speak TLS."""
+        urls = self.nats_url.split(",")
+        return any(url.strip().startswith("tls:") for url in urls) or any(
+            (self.nats_ca_file, self.nats_cert_file, self.nats_server_name)
+        )
+
+    @property
+    def renewable(self) -> bool:
+        """Return whether a secret lies in a file, where it may change."""
+        return any(getattr(self, name) for name in NATS_FILES)
 
     def password(self) -> str:
         """Return the password for the broker; raises SettingsError when its file cannot be read."""
-        if not self.nats_password_file:
-            return self.nats_password
+        file = self.file("nats_password_file")
+        return self.nats_password if file is None else Path(file).read_text(encoding="utf-8").strip()
+
+    def file(self, setting: str) -> str | None:
+        """Return the file that a setting names, None without one; raises SettingsError when it cannot be read."""
+        path: str = getattr(self, setting)
+        if not path:
+            return None
         try:
-            return Path(self.nats_password_file).read_text(encoding="utf-8").strip()
+            with Path(path).open("rb"):
+                return path
         except OSError as error:
-            raise SettingsError(f"nats_password_file {self.nats_password_file}: {error.strerror}") from error
+            raise SettingsError(f"{setting} {path}: {error.strerror}") from error
 
     def clock(self) -> SystemClock:
         """Return the clock that the service lives by."""
