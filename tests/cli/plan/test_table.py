@@ -34,7 +34,7 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.planning.planner import plan_for
-from kinema_optimizer.planning.portfolio import UNSEARCHED
+from kinema_optimizer.planning.portfolio import DRAINED, UNSEARCHED
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 
@@ -223,8 +223,12 @@ def test_a_plan_made_without_a_search_does_not_say_that_nothing_is_better() -> N
     """Nothing was looked for, so nothing was found."""
     solve = Solve(seconds=0.1, first_feasible_seconds=None, method=UNSEARCHED, seed=0)
     said = shown(planned(status="nothing-better", solve=solve))
-    assert "no search was made" in said
+    assert "no search was made: no running pod moves" in said
     assert "nothing better" not in said
+    drained = msgspec.structs.replace(solve, method=DRAINED)
+    said = shown(planned(status="feasible", moves=3, solve=drained))
+    assert "no search was made: only nodes go whose pods fit on others" in said
+    assert "best plan found" not in said
 
 
 def test_only_what_is_proven_is_called_so() -> None:
@@ -425,5 +429,7 @@ def test_rules_that_cost_nothing_are_told_to_have_been_looked_at() -> None:
     told = "no rule increases the cost (3 checked)"
     assert told in shown(msgspec.structs.replace(quiet, solve=looked))
     assert "checked" not in shown(quiet)
+    late = msgspec.structs.replace(quiet.solve, stops=(Stop(reason="time-limit", phase="rule-prices", iteration=0),))
+    assert "checked" not in shown(msgspec.structs.replace(quiet, solve=late))
     priced = (ConstraintCost(constraint="taints", usd_per_hour=0.1),)
     assert told not in shown(msgspec.structs.replace(quiet, solve=looked, constraint_costs=priced))

@@ -28,6 +28,7 @@ CLUSTER, OFFERS = boutique(6, seed=5, nodes=6)
 SEARCHED = PlanningSettings(windows=(Window(move_price_usd=0.0),), time_limit_seconds=10, workers=1)
 """With a price of moves the search answers, besides the exact model."""
 FILLED = PlanningSettings(windows=(Window(max_utilization_percent=60),), time_limit_seconds=10, workers=1)
+DEAR = PlanningSettings(windows=(Window(move_price_usd=100.0),), time_limit_seconds=10, workers=1)
 EXACT = PlanningSettings(time_limit_seconds=10, workers=1)
 
 
@@ -76,11 +77,18 @@ def test_a_clock_that_jumps_ends_every_phase(
     assert again(plan, settings) == plan
 
 
-@pytest.mark.parametrize("settings", [SEARCHED, FILLED], ids=["searched", "filled to 60%"])
+@pytest.mark.parametrize(
+    ("settings", "saves"),
+    [(SEARCHED, True), (FILLED, True), (DEAR, False)],
+    ids=["searched", "filled to 60%", "dear moves"],
+)
 def test_without_compiled_kernels_a_plan_is_made_that_calls_none(
-    settings: PlanningSettings, monkeypatch: pytest.MonkeyPatch
+    settings: PlanningSettings, saves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fresh installation compiles for longer than a plan may take: none waits for that, nor compiles by itself."""
+    """A fresh installation compiles for longer than a plan may take: nodes whose pods fit on others go without it.
+
+    Nothing is claimed of other plans: no search took place.
+    """
     monkeypatch.setattr(portfolio, "_DENSE", 0)
 
     def call(one: compiled.Kernel, *_: object) -> None:
@@ -93,8 +101,32 @@ def test_without_compiled_kernels_a_plan_is_made_that_calls_none(
         plan = planned(settings, ClockStop(10, pricing=0.1))
     assert plan.solve is not None
     assert {stop.phase for stop in plan.solve.stops if stop.phase.startswith("kernels")}
+    assert plan.solve.method in portfolio.WITHOUT_SEARCH
+    assert plan.status == ("feasible" if saves else "nothing-better")
+    assert (plan.cost.after < plan.cost.before / 2) == saves
     assert none_of(plan).reason == "not-searched"
+    assert (plan.cost.lower_bound, plan.cost.gap) == (0, None)
     assert again(plan, settings) == plan
+
+
+@pytest.mark.parametrize("call", [2, 3, 5])
+def test_draining_ends_with_the_time(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the time is over between two nodes, no further node is tried, and a replay ends there too."""
+    monkeypatch.setattr(stopping, "time", clock := JumpingClock(-1))
+    kept = StopRule.noted
+
+    def noted(stop: StopRule, phase: str) -> stopping.Over:
+        clock._calls = call if phase == stopping.DRAIN else clock._calls
+        return kept(stop, phase)
+
+    monkeypatch.setattr(portfolio, "_DENSE", 0)
+    with monkeypatch.context() as cold:
+        cold.setattr(kernels, "ready", lambda: False)
+        cold.setattr(StopRule, "noted", noted)
+        plan = planned(SEARCHED, ClockStop(10, pricing=0.1))
+    stops = [stop for stop in plan.solve.stops if stop.phase == "drain-1"]
+    assert [stop.iteration for stop in stops] == [call - 2]
+    assert again(plan, SEARCHED) == plan
 
 
 def test_a_plan_that_saves_nothing_is_not_ordered_again_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:

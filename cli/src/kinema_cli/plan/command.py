@@ -322,10 +322,10 @@ def _state_of(snapshot: Snapshot) -> str:
 
 def _search_warning(made: Plan) -> str:
     """Return why no search was made, empty where one was."""
-    from kinema_optimizer.planning.portfolio import UNSEARCHED
+    from kinema_optimizer.planning.portfolio import WITHOUT_SEARCH
     from kinema_optimizer.solvers.stopping import KERNELS
 
-    if made.solve.method != UNSEARCHED:
+    if made.solve.method not in WITHOUT_SEARCH:
         return ""
     if any(stop.phase.startswith(f"{KERNELS}-") for stop in made.solve.stops):
         compile_them = "compile them once with `python -m kinema_optimizer.search.kernels`"

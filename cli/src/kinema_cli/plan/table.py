@@ -112,10 +112,11 @@ def _some(
 
 
 def _status(plan: Plan) -> str:
-    from kinema_optimizer.planning.portfolio import UNSEARCHED
+    from kinema_optimizer.planning.portfolio import WITHOUT_SEARCH
 
-    if plan.solve.method == UNSEARCHED:
-        return "no search was made: no running pod moves"
+    if plan.solve.method in WITHOUT_SEARCH:
+        found = "only nodes go whose pods fit on others" if plan.moves else "no running pod moves"
+        return f"no search was made: {found}"
     if plan.status == "nothing-better" and plan.cost.gap == 0:
         still = " without moving a pod" if plan.figures.get("bound_without_moves") else ""
         return f"nothing better: proven, no plan costs less{still}"
@@ -170,7 +171,7 @@ def _summary_rows(plan: Plan, cluster: Cluster, head: Headline, prices: str) -> 
 
 def rules_checked(plan: Plan) -> int:
     """Return the number of rules, classes and single ones, without which the bound was computed."""
-    return max((stop.iteration - 1 for stop in plan.solve.stops if stop.phase == _PRICING), default=0)
+    return max((max(0, stop.iteration - 1) for stop in plan.solve.stops if stop.phase == _PRICING), default=0)
 
 
 def _order(plan: Plan) -> str:

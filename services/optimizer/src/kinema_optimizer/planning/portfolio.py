@@ -27,14 +27,15 @@ from kinema_optimizer.exact.solve import ExactResult, solve_below, solve_exact
 from kinema_optimizer.planning.plan import Outcome, node_cost, nothing, of_names, of_packing
 from kinema_optimizer.planning.preferences import points_given_up, preferred
 from kinema_optimizer.problem.compile import Compiled, compiled
-from kinema_optimizer.problem.instance import Solution, cost, losses, moves
+from kinema_optimizer.problem.instance import Solution, cost, flaws, losses, moves
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.problem.solution import Progress, Report
+from kinema_optimizer.problem.solution import Progress, Report, solution_of
 from kinema_optimizer.request.headroom import NAMESPACE
 from kinema_optimizer.request.objective import SLACK, ObjectiveKey, price_of_moves
 from kinema_optimizer.search import kernels
+from kinema_optimizer.search.drain import drain
 from kinema_optimizer.search.search import SearchOptions, search, start_as_is
-from kinema_optimizer.solvers.stopping import BEGIN, KERNELS, LOAD, StopRule
+from kinema_optimizer.solvers.stopping import BEGIN, DRAIN, KERNELS, LOAD, StopRule
 
 SOON: Final = 2000
 """Callbacks of the solver after which the exact model's least cost is not waited for."""
@@ -42,6 +43,8 @@ SEARCHED: Final = 0.3
 """Part of the time for the search where the exact model goes on from what it found."""
 SEARCH: Final = "assignment bound, column generation, neighborhood search"
 UNSEARCHED: Final = "none: the time was over"
+DRAINED: Final = "first fit on free room: the time for a search was over"
+WITHOUT_SEARCH: Final = frozenset({UNSEARCHED, DRAINED})
 _DENSE: Final = 12_000
 """Nodes and machines times classes up to which the aggregated model is built."""
 
@@ -138,7 +141,7 @@ class ExactBelow:
 
     def applies(self, to: Portfolio) -> bool:
         """See `Method`."""
-        searched = to.results[-1].method in {SEARCH, UNSEARCHED}
+        searched = to.results[-1].method in {SEARCH, *WITHOUT_SEARCH}
         if to.exact is None or to.instance is None or to.options.max_moves is not None or not searched:
             return False
         costs = to.costs_of_all_placed()
@@ -329,13 +332,26 @@ class Portfolio:
         Only those of the search have it, and where requests change those of the aggregated model.
         """
         resizes = bool(self.problem.resizes)
-        known = [one for one in self.results if one.method == SEARCH or (resizes and one.exact is None)]
+        known = [one for one in self.results if one.method in {SEARCH, DRAINED} or (resizes and one.exact is None)]
         placing = [one for one in known if self.places_all(one)]
         return min(placing, key=lambda one: node_cost(self.problem, one.outcome), default=None)
 
     def _unsearched(self) -> SolverResult:
-        """Return the result that moves no pod, for a solve without the time or the kernels for a search."""
-        return SolverResult(nothing(self.problem), lower_bound=0, optimal=False, method=UNSEARCHED)
+        """Return a result for a solve without the time or the kernels for a search: nodes are drained, else none."""
+        problem, options = self.problem, self.options
+        rest = SolverResult(nothing(problem), lower_bound=0, optimal=False, method=UNSEARCHED)
+        over = self.stop.noted(DRAIN)
+        if over(DRAIN):
+            return rest
+        state = drain(problem.packing, over, move_price=options.move_price, max_moves=options.max_moves)
+        if state is None or flaws(problem.packing, found := solution_of(problem.packing, state)):
+            return rest
+        drained = replace(rest, outcome=of_packing(problem, found), method=DRAINED)
+        if key_of(problem, drained.outcome) >= key_of(problem, rest.outcome):
+            return rest
+        paid, moving = cost(problem.packing, found), moves(problem.packing, found)
+        self.report(Progress(DRAIN, paid, 0, moving, lambda: found))
+        return drained
 
     def _named(self, instance: ExactInstance, found: ExactResult) -> SolverResult:
         """Return the exact model's result."""

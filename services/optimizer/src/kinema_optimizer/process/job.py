@@ -36,7 +36,7 @@ from kinema_core.model.cluster import Cluster, all_objects, evolve
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_optimizer.errors import UnsoundPlanError
 from kinema_optimizer.planning.planner import SalvageStop, plan_for, plan_from
-from kinema_optimizer.planning.portfolio import UNSEARCHED
+from kinema_optimizer.planning.portfolio import WITHOUT_SEARCH
 from kinema_optimizer.planning.task import Request
 from kinema_optimizer.problem.solution import IncumbentReport, Progress, Report, incumbent_report
 from kinema_optimizer.search.neighborhood import TaskPool
@@ -233,13 +233,13 @@ def is_refusal(recorded: AnyBody | None) -> bool:
 def none_of(plan: Plan) -> NoPlanFound:
     """Return the answer for a plan that changes nothing.
 
-    `nothing-better`: nothing costs less; `not-searched`: the time was over before a search could begin;
-    `nothing-holds-pending`: pods wait that no machine on sale can hold.
+    `nothing-better`: nothing costs less; `not-searched`: the time was over before a search could begin, and
+    no node goes whose pods fit on others; `nothing-holds-pending`: pods wait that no machine on sale can hold.
     """
     codes = Counter(item.code for item in plan.unplaced)
     cost = plan.cost
     money = {"cost_usd_per_hour": cost.after, "lower_bound_usd_per_hour": cost.lower_bound} if cost.unit != "W" else {}
-    waiting, searched = plan.mode == "autoscale" and plan.unplaced, plan.solve.method != UNSEARCHED
+    waiting, searched = plan.mode == "autoscale" and plan.unplaced, plan.solve.method not in WITHOUT_SEARCH
     return NoPlanFound(
         mode=plan.mode,
         version=plan.base_version,

@@ -59,6 +59,8 @@ BEGIN: Final = "begin"
 """The phase that ends at 0 where no time is left for a search."""
 LOAD: Final = "load"
 """The same for a search that has to load its kernels: that takes about as long as importing and reading did."""
+DRAIN: Final = "drain"
+"""The phase of a plan without a search, in which nodes are drained."""
 KERNELS: Final = "kernels"
 """The phase in which a search waits for its kernels to be compiled."""
 ORDER: Final = "order"
@@ -69,7 +71,7 @@ PRICING: Final = "rule-prices"
 """The phase after the plan, in which what rules cost is worked out."""
 SLOWER = {"columns of a neighborhood": (12.0, "tries")}
 """Kinds of steps: as so many times the last one of another kind they are taken until one of them was done."""
-EXPECTED = {BEGIN: 2.5, LOAD: 2.5, ORDER: 2.0, WAVE: 0.0, PRICING: 2.0}
+EXPECTED = {BEGIN: 2.5, LOAD: 2.5, DRAIN: 1.0, ORDER: 2.0, WAVE: 0.0, PRICING: 2.0}
 """Kinds of steps: seconds that they take, for each second of `BUILD`, until one of them was done."""
 KEPT = {PRICING: 1.5, ORDER: 1.5}
 """Seconds that a phase leaves for what comes after it, for each second of `BUILD`; see `_KEPT` for the others."""
@@ -221,7 +223,7 @@ class ClockStop(StopRule):
         self._limit = self._deadline - kept
         if phase == PRICING:
             self._limit = self._until.end - kept
-        if kind in {BEGIN, ORDER}:
+        if kind in {BEGIN, DRAIN, ORDER}:
             self._limit = self._until.latest - kept
         self._phase_deadline = now + max(0.0, self._limit - now) * SHARES.get(phase, SHARES.get(kind, 1.0))
         self._began, self._coming = now, phase
