@@ -121,21 +121,24 @@ async def test_a_lost_acknowledgement_is_settled_by_reading_back(line: Line, sec
     """
     await line.bus.publish(iteration(1))
     original = line.bus._connection.request
+    restoring: list[asyncio.Task[None]] = []
 
     async def deafened(subject: str, *args: object, **more: object) -> object:
         if subject.startswith("kinema."):
             line.proxy.deaf = True
-            asyncio.get_running_loop().call_later(seconds, restore)
+            restoring.append(asyncio.create_task(restore()))
         return await original(subject, *args, **more)  # type: ignore[arg-type]  # passed on as they came
 
-    def restore() -> None:
+    async def restore() -> None:
+        await line.proxy.lost.wait()
+        await asyncio.sleep(seconds)
         line.bus._connection.request = original  # type: ignore[method-assign]  # the broker answers again
         line.proxy.deaf = False
         line.proxy.cut()
 
     line.bus._connection.request = deafened  # type: ignore[method-assign, assignment]  # every answer is lost
     assert await line.bus.publish(iteration(2)) == 2
-    assert line.proxy.lost.is_set()
+    assert [task.done() for task in restoring] == [True]
     assert await stored(line.direct) == [iteration(1), iteration(2)]
 
 
