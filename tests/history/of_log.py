@@ -16,6 +16,8 @@ _MOST_STATE_AGE: Final = timedelta(minutes=15)
 _LONGEST: Final = timedelta(hours=3)
 """Two hours for a plan; its way back is a rolling update of one hour at most."""
 _UNDOING: Final = {"revert", "delete", "untaint", "clear-preferred-nodes", "finalize-rollout"}
+_WORDS: Final = {"plan-approved", "execution-paused", "execution-resumed"}
+"""Of people."""
 _DISTURBING: Final = {"surge-up", "surge-down", "evict", "roll"}
 
 
@@ -34,7 +36,7 @@ def everything_has_a_cause(history: History) -> Iterator[str]:
     for entry in history.log:
         if entry.cause and entry.cause not in known:
             yield f"{entry.id}: nobody said {entry.cause} before"
-        if not entry.cause and entry.kind.startswith(("step-", "execution-", "plan-")):
+        if not entry.cause and entry.kind.startswith(("step-", "execution-", "plan-")) and entry.kind not in _WORDS:
             yield f"{entry.id}: without a cause"
         known.add(entry.id)
 

@@ -11,7 +11,7 @@ from tests.history.checker import OF_CLUSTER, OF_LOG, violations
 from tests.history.random_clusters import random_cluster
 from tests.history.record import History
 from tests.history.simulated import carried_out
-from tests.history.spoiling import SPOILED, Spoil, first, without
+from tests.history.spoiling import SPOILED, Spoil, ahead_of, first, without, word
 
 SEED: Final = 2
 """A cluster with every kind of step in its plan: boot, surge, evict, roll, delete."""
@@ -54,6 +54,13 @@ def test_every_invariant_can_be_broken() -> None:
 def test_a_spoiled_history_is_refused(invariant: str, spoil: Spoil, good: History) -> None:
     """The violated invariant is named."""
     assert invariant in {one.invariant for one in violations(spoil(good))}
+
+
+@pytest.mark.parametrize("kind", ["plan-approved", "execution-paused", "execution-resumed"])
+def test_a_persons_word_needs_no_cause(good: History, kind: str) -> None:
+    """An operator speaks first."""
+    told = ahead_of(good, first(good, "plan-proposed"), word(good, kind, by="test", plan="p"))
+    assert "everything_has_a_cause" not in {one.invariant for one in violations(told)}
 
 
 def test_a_mark_may_go_with_its_node(good: History) -> None:
