@@ -13,6 +13,7 @@ import yaml
 from tests.charts.helm import CHARTS, INSTALLABLE, NAMED, PROVIDED, WHOLE, Helm, Values, named, needed, pods
 from tests.controlplane.build import VERSIONS, built
 from tests.controlplane.plane import ControlPlane
+from tools.release import VERSION
 from tools.settings_reference import SERVICES
 
 from kinema_core.runtime.rights import USERS
@@ -237,6 +238,18 @@ def test_a_client_proves_itself_with_the_files_of_its_secrets(helm: Helm) -> Non
     variables = {one["name"]: one["value"] for one in container["env"]}
     assert variables == {"KINEMA_NATS_USER": "admin"} | {f"KINEMA_{name.upper()}": wanted[name] for name in wanted}
     assert container["args"][container["args"].index("--nats") + 1] == SECURED["url"]
+
+
+def test_a_charts_test_runs_in_an_image_of_kinema(helm: Helm) -> None:
+    """The broker's image holds no shell: its test has the administrator's, of the registry that all charts share."""
+    shared = {"kinema": {"cluster": "c1", "image": {"registry": "registry.example"}}}
+    objects = helm.rendered("kinema", {**WHOLE, "global": shared})
+    images = {
+        one["spec"]["containers"][0]["image"]
+        for one in objects
+        if one["metadata"].get("annotations", {}).get("helm.sh/hook") == "test"
+    }
+    assert images == {f"registry.example/kinema-{name}:{VERSION}" for name in ("admin", *SERVICES)}
 
 
 def test_services_of_which_two_are_not_safe_run_once(helm: Helm) -> None:
