@@ -18,12 +18,14 @@ from kinema_core.events import (
     ExecutionPaused,
     ExecutionResumed,
     FrozenMap,
+    Node,
     Plan,
     PlanAccepted,
     PlanApprovalRequested,
     PlanApproved,
     PlanRejected,
     PlanStep,
+    Pod,
     Resize,
 )
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
@@ -50,6 +52,19 @@ def test_rules_come_in_this_order() -> None:
     assert names[:3] == ["nothing_to_do", "paused", "executing"]
     assert names.index("drift") < names.index("saving") < names.index("feasible") < names.index("payback")
     assert names[-1] == "approval"
+
+
+async def test_saving_plan_is_refused_on_a_state_that_contradicts_itself() -> None:
+    """Where controllers count Ready replicas whose pods are not in the state, no plan that saves is executed."""
+    whole = [node("n1"), node("n2"), node("n3"), node("n4"), *deployed("web", ["n1", "n2", "n3", "n4"], cpu=500)]
+    emptied = cluster(*[item for item in whole if not isinstance(item, Pod)], version=7)
+    plan = plan_for(emptied, offers(), delete=["n1", "n2", "n3", "n4"])
+    found = await refusal(Court(), plan, emptied)
+    assert found.rule == "pods-missing"
+    assert found.figures == {"missing": 4, "expected": 4, "missing_share": 0.1}
+    assert isinstance(await Court(missing_share=1.0).judge(plan, emptied), PlanAccepted)
+    homeless = cluster(*[item for item in whole if not isinstance(item, Node)], node("n4"), version=7)
+    assert (await refusal(Court(), plan_for(homeless, offers(), delete=["n4"]), homeless)).rule == "nodes-missing"
 
 
 async def test_plan_that_changes_nothing_is_refused() -> None:
@@ -172,7 +187,7 @@ async def test_saving_is_measured_on_the_state_of_now() -> None:
     """A plan that promised to halve the cost is refused when the node it would delete is gone already."""
     before, plan = halved()
     now = from_objects([item for item in all_objects(before) if item.key not in {"n2", "shop/web-1"}], 8)
-    refused = await refusal(Court(max_drift_fraction=1.0), plan, now)
+    refused = await refusal(Court(max_drift_fraction=1.0, missing_share=1.0), plan, now)
     assert refused.rule == "saving"
     assert refused.figures["cost_now_usd_per_hour"] == refused.figures["cost_new_usd_per_hour"] == 0.17
 

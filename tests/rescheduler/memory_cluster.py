@@ -267,6 +267,9 @@ class MemoryCluster:
 
     def _status(self, key: str) -> None:
         workload = self.workloads[key]
+        if workload.type == "ReplicaSet":
+            own = [pod for pod in self.pods_of(workload) if not pod.terminating]
+            self.workloads[key] = replace(workload, current=len(own), ready=sum(1 for pod in own if pod.ready))
         if workload.type not in {"Deployment", "StatefulSet"}:
             return
         living = [pod for pod in self.pods_of(workload) if not pod.terminating]

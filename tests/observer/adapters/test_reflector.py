@@ -319,6 +319,30 @@ async def test_a_404_never_empties_an_essential_kind(server: ScriptedApi, tmp_pa
         await until(holds(reflector, "a", "b"))
 
 
+@pytest.mark.parametrize("gone", [True, False])
+async def test_a_sudden_loss_is_believed_from_the_second_list_on(
+    server: ScriptedApi, tmp_path: Path, gone: bool
+) -> None:
+    """A list that lacks many known pods leaves the state unknown and the copy as it is, until another confirms it."""
+    asked: list[str | None] = []
+    rest = pods("a") if gone else pods("a", "b", "c")
+
+    async def confirming(_: web.Request) -> web.StreamResponse:
+        if not asked:
+            asked.append(reflector.problem)
+            assert len(list(reflector.contents())) == 3
+        return await page(*rest, version="30")(_)
+
+    expired = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
+    server.lists = [page(*pods("a", "b", "c"), version="10"), page(*pods("a"), version="20"), confirming]
+    server.watches = [stream(expired), *server.watches]
+    async with following(server, tmp_path, patience=CALM) as reflector:
+        await until(lambda: asked)
+        await until(holds(reflector, "a") if gone else holds(reflector, "a", "b", "c"))
+    assert asked[0] is not None
+    assert "2 of 3 objects are missing" in asked[0]
+
+
 async def test_a_404_of_a_load_balancer_turns_nothing_off(server: ScriptedApi, tmp_path: Path) -> None:
     """A kind that is not essential is believed to be absent only where a `Status` or discovery says that it is."""
     server.lists = [page(*pods("a")), PLAIN]

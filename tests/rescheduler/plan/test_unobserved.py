@@ -9,8 +9,8 @@ from tests.rescheduler.harness import World
 from tests.rescheduler.journal.test_decisions import check
 from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, rolling_plan, small_plan
 
-from kinema_core.events import AbortRequested, ExecutionAborted, Plan
-from kinema_core.model.cluster import Cluster
+from kinema_core.events import AbortRequested, ExecutionAborted, Node, Plan, Pod
+from kinema_core.model.cluster import Cluster, all_objects, from_objects
 from kinema_rescheduler.journal.reading import LogReader
 
 NEVER_READY = "Deployment/shop/web"
@@ -101,3 +101,25 @@ async def test_execution_without_its_proposal_is_rolled_back(monkeypatch: pytest
     monkeypatch.setattr(LogReader, "_fold", unreadable)
     end = await world.aborts("unknown-plan", "n1", "n2")
     assert end.leftovers == ()
+
+
+@pytest.mark.parametrize("lost", ["pods", "nodes"])
+async def test_no_step_begins_on_a_state_that_lacks_what_others_count(lost: str) -> None:
+    """A state that suddenly lacks pods or nodes holds the plan; an abort opens the nodes that the state lacks, too."""
+    world = World(*fragmented_plan())
+    await half_way(world)
+    steps, view = len(world.intents()), world.view
+
+    def emptied(version: int) -> Cluster:
+        kind = Pod if lost == "pods" else Node
+        return from_objects([one for one in all_objects(view(version)) if not isinstance(one, kind)], version=version)
+
+    world.view = emptied  # type: ignore[method-assign]  # the API server's list is not whole
+    for _ in range(60):
+        await world.second()
+    assert len(world.intents()) == steps
+    assert not world.intents("delete")
+    await world.publish(AbortRequested(by="me"), "abort-1")
+    await world.run(600)
+    assert world.marks_left() == []
+    assert not world.intents("delete")

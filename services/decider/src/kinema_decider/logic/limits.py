@@ -22,6 +22,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_cooldown_seconds: float = 3600.0
     """The rest doubles with each execution in a row that was aborted, or left workloads and saved less than half of
     what it was to save, but not beyond this."""
+    missing_share: float = 0.1
+    """Share of the Ready replicas, or of the nodes, that may be missing from the state. Above it the state contradicts
+    itself, and every plan that saves is rejected. An operator who knows the cause may set a larger share."""
     max_plan_age_seconds: float = 300.0
     """A proposal older than this is stale."""
     approval_seconds: float = 3600.0
@@ -50,6 +53,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ("min_savings_fraction", 0, 1),
             ("max_drift_fraction", 0, 1),
             ("max_moves_fraction", 0, 1),
+            ("missing_share", 0, 1),
         ):
             value = getattr(self, name)
             if not low <= value <= high:

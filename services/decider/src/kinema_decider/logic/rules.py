@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from kinema_core.events import Figures, FrozenMap
 from kinema_core.model.catalog import PriceError
 from kinema_core.model.checker.check import check_drifted
+from kinema_core.model.missing import missing_objects
 from kinema_core.model.mobility import MobilityOptions
 from kinema_decider.logic.decision_input import DecisionInput
 
@@ -177,6 +178,21 @@ def drift(case: DecisionInput) -> Rejection | None:
     )
 
 
+def whole_state(case: DecisionInput) -> Rejection | None:
+    """Reject a saving plan on a state that lacks pods or nodes of which other objects speak."""
+    found = missing_objects(case.cluster, case.limits.missing_share) if case.saves else None
+    if found is None:
+        return None
+    return _reject(
+        f"{found.kind}-missing",
+        f"the state lacks {found.missing} of {found.expected} {found.kind} that other objects speak of",
+        "a state without contradictions, or a larger missing_share",
+        missing=found.missing,
+        expected=found.expected,
+        missing_share=case.limits.missing_share,
+    )
+
+
 def saving(case: DecisionInput) -> Rejection | None:
     """Reject a plan that costs more than (1 − min_savings_fraction) × the present cost (thesis, algorithm 7).
 
@@ -309,6 +325,7 @@ RULES: tuple[Rule, ...] = (
     age,  # no decision on old knowledge
     priced,  # nothing can be compared without prices
     drift,  # still the cluster that was planned on
+    whole_state,  # and all of it
     saving,  # worth it by the hour
     feasible,  # right on the present state
     payback,  # worth it with the cost of the change itself

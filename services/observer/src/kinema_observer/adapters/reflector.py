@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -31,6 +31,10 @@ _WATCH_SECONDS: Final = (240, 300)
 _HEALTHY_SECONDS: Final = 60.0
 _ATTEMPTS: Final = 3
 """Watches that fail one after the other before the kind is listed again."""
+
+_CONFIRMED: Final = frozenset({"Node", "Pod"})
+_SUDDEN_SHARE: Final = 0.1
+"""Share of the known objects of these kinds that a single list may lack; one object it may lack in any case."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,8 @@ class Reflector:
         self._back_off = BackOff(shortest=patience.shortest, longest=patience.longest, chance=chance)
         self._doubt: asyncio.TimerHandle | None = None
         self._items: dict[str, Seen] = {}
+        self._doubted: Set[str] = frozenset()
+        """Objects that were missing from the last list, and are kept until another one confirms it."""
         self._changes: dict[tuple[str, str], Seen | None] = {}
         self._log = structlog.get_logger().bind(kind=resource.kind)
 
@@ -161,10 +167,24 @@ class Reflector:
         async for page in pages(self._client, self.resource.path, self._page):
             found.update((reading.key, reading.item) for reading in page.readings if reading.item is not None)
             version = page.resource_version
+        self._confirm(found)
         changes = self._replace(found)
         self.version = version
         self.listed = True
         return changes
+
+    def _confirm(self, found: Mapping[str, Seen]) -> None:
+        """Believe that many pods or nodes are gone only if two lists in a row show it.
+
+        Raises:
+            ProtocolError: it is the first that does.
+        """
+        gone = self._items.keys() - found.keys()
+        sudden = self.resource.kind in _CONFIRMED and len(gone) > max(1, _SUDDEN_SHARE * len(self._items))
+        doubted, self._doubted = self._doubted, gone if sudden else set()
+        if sudden and not gone <= doubted:
+            detail = f"{len(gone)} of {len(self._items)} objects are missing from a list: another one must confirm it"
+            raise ProtocolError(f"GET {self.resource.path}", detail)
 
     def _page(self, body: bytes) -> Page:
         try:

@@ -17,7 +17,7 @@ from kinema_core.model.derived import derived
 from kinema_core.model.quarantine import quarantine_of
 from kinema_observer.logic.logview import Ended, Iteration, LogView
 from kinema_observer.logic.settings import LoopSettings
-from kinema_observer.logic.stability import Refusal, missing_objects, refusal, unrest
+from kinema_observer.logic.stability import Refusal, contradiction, refusal, unrest
 
 DISRUPTED: Final = "kinema.io/disrupted"
 """Label of the nodes that a running plan empties."""
@@ -70,8 +70,8 @@ def tick(
     decision = _decide(moment, memory)
     if decision.start is None and not decision.deletions:
         return decision
-    contradiction = missing_objects(cluster, settings.missing_share)
-    return decision if contradiction is None else Decision(Memory(), skip=_skip(moment, contradiction))
+    found = contradiction(cluster, settings.missing_share)
+    return decision if found is None else Decision(Memory(), skip=_skip(moment, found))
 
 
 def _decide(moment: _Moment, memory: Memory) -> Decision:

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from kinema_core.events import EMPTY, Autoscaler, Figures, FrozenMap, Pod, Workload
+from kinema_core.events import EMPTY, Autoscaler, Figures, FrozenMap, Workload
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.daemons import is_resident
 from kinema_core.model.derived import derived
+from kinema_core.model.missing import counted_controllers, missing_objects
 from kinema_observer.logic.logview import Iteration
-
-_COUNTED: Final = ("ReplicaSet", "ReplicationController", "StatefulSet")
 
 
 @dataclass(frozen=True)
@@ -48,38 +45,14 @@ def unrest(
     return _autoscaler_above(cluster, tolerance) or _replicas_missing(cluster, hopeless) or _node_operation(running)
 
 
-def missing_objects(cluster: Cluster, share: float) -> Refusal | None:
-    """Return the objects that other objects speak of and that the state lacks, where they are more than `share`.
-
-    A replica that its controller counts as Ready has a pod, and a pod runs on a node. Where many of either are not in
-    the state, lists of the API server were not whole: a plan would delete nodes that are in use.
-    """
-    replicas, pods, nodes = _missing(cluster)
-    if pods > share * replicas:
-        return refusal("pods-missing", ready=replicas, missing=pods)
-    if nodes > share * (len(cluster.nodes) + nodes):
-        return refusal("nodes-missing", nodes=len(cluster.nodes), missing=nodes)
-    return None
-
-
-@derived
-def _missing(cluster: Cluster) -> tuple[int, int, int]:
-    """Return the Ready replicas of all controllers, and how many pods and how many nodes are missing."""
-    present: Counter[str] = Counter()
-    nodes = set()
-    for pod in cluster.objects.get(Pod.__name__, {}).values():
-        if not isinstance(pod, Pod):
-            continue
-        if pod.owner is not None:
-            present[pod.owner.uid] += 1
-        if pod.node and pod.ready and not is_resident(cluster, pod):
-            nodes.add(pod.node)
-    counted = _counted(cluster)
-    ready = sum(item.ready for item in counted)
-    lacking = sum(max(0, item.ready - present[item.uid]) for item in counted)
-    unreadable = [item.object for item in cluster.quarantined]
-    pods = lacking - sum(item.startswith("Pod ") for item in unreadable)
-    return ready, max(0, pods), sum(not cluster.node(name) and f"Node {name}" not in unreadable for name in nodes)
+def contradiction(cluster: Cluster, share: float) -> Refusal | None:
+    """Return the refusal where the state lacks more than `share` of the pods or nodes that others speak of."""
+    found = missing_objects(cluster, share)
+    if found is None:
+        return None
+    if found.kind == "pods":
+        return refusal("pods-missing", ready=found.expected, missing=found.missing)
+    return refusal("nodes-missing", nodes=len(cluster.nodes), missing=found.missing)
 
 
 def _autoscaler_above(cluster: Cluster, tolerance: float) -> Refusal | None:
@@ -123,14 +96,8 @@ def _replicas_missing(cluster: Cluster, hopeless: Collection[str]) -> Refusal | 
 @derived
 def _short(cluster: Cluster) -> tuple[Workload, ...]:
     """Workloads with other than as many Ready pods as they want, by key."""
-    found = (item for item in _counted(cluster) if item.replicas != item.ready)
+    found = (item for item in counted_controllers(cluster) if item.replicas != item.ready)
     return tuple(sorted(found, key=lambda item: item.key))
-
-
-def _counted(cluster: Cluster) -> list[Workload]:
-    """Return the controllers whose Ready replicas are compared, in no order."""
-    every = cluster.objects.get(Workload.__name__, {}).values()
-    return [item for item in every if isinstance(item, Workload) and item.type in _COUNTED]
 
 
 def _node_operation(running: Sequence[Iteration]) -> Refusal | None:

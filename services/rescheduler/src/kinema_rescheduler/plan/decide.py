@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -18,6 +19,7 @@ from kinema_core.events import (
     StepFailed,
 )
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.missing import missing_objects
 from kinema_core.model.mobility import is_resident
 from kinema_core.model.quarantine import quarantine_of
 from kinema_rescheduler.journal.execution import Execution, Journal, Verdict, of_request, plan_of_steps
@@ -117,6 +119,8 @@ def _unable(ctx: ExecutionContext) -> tuple[Decision, ...]:
 
 def _back(ctx: ExecutionContext, cause: Verdict) -> tuple[Decision, ...]:
     """Roll back; without a state only what the journal names, and the end waits for a state a little longer."""
+    if missing_objects(ctx.cluster, ctx.limits.missing_share) is not None:
+        ctx = replace(ctx, cluster=Cluster())  # nodes that it lacks may be there, and closed
     phase = roll_back(ctx)
     waits = ctx.blind and not ctx.passed(ctx.last_event, ctx.limits.observed_seconds)
     if phase.bodies or not phase.over or waits:
@@ -153,7 +157,7 @@ def _stale(ctx: ExecutionContext) -> ExecutionAborted | None:
 
 def _forward(ctx: ExecutionContext) -> Phase:
     """Go through the phases in order; nodes are deleted while others are still being emptied."""
-    for phase in (boot(ctx), await_ready(ctx), taint(ctx)):
+    for phase in (_whole_state(ctx), boot(ctx), await_ready(ctx), taint(ctx)):
         if phase.bodies or not phase.over:
             return phase
     if needs_taints(ctx):
@@ -174,6 +178,11 @@ def _forward(ctx: ExecutionContext) -> Phase:
         if bodies or not (moves.over and rented.over and deletes.over and retired.over):
             return Phase(bodies)
     return clean(ctx)
+
+
+def _whole_state(ctx: ExecutionContext) -> Phase:
+    """Begin no step on a state that contradicts itself: a node that seems empty may be in use."""
+    return Phase(over=missing_objects(ctx.cluster, ctx.limits.missing_share) is None)
 
 
 def _first_of_each(verdicts: Sequence[StepFailed]) -> tuple[StepFailed, ...]:

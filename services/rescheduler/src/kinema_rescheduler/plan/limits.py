@@ -41,6 +41,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Time for which a node waits for terminating pods."""
     observed_seconds: float = 60.0
     """After this long, Kinema's changes must be visible in the cluster state."""
+    missing_share: float = 0.1
+    """Share of the Ready replicas, or of the nodes, that may be missing from the state. Above it the state contradicts
+    itself, and no step of a plan begins."""
     blind_seconds: float = 120.0
     """Time for which a plan waits for a state that is unknown (the observer is away, or cannot see a kind). Then the
     plan is aborted and Kinema's marks are reverted without a state. A plan that an operator aborts does not wait."""
