@@ -44,6 +44,12 @@ class Helm:
 
     def run(self, *arguments: str, values: Values | None = None) -> subprocess.CompletedProcess[str]:
         """Run it and return what it printed."""
+        process = self.start(*arguments, values=values)
+        out, error = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.returncode, out, error)
+
+    def start(self, *arguments: str, values: Values | None = None) -> subprocess.Popen[str]:
+        """Start it without waiting for its end."""
         command = [str(self.program), *arguments]
         if values is not None:
             file = self.folder / "values.yaml"
@@ -51,7 +57,8 @@ class Helm:
             command += ["--values", str(file)]
         own = {name: str(self.folder / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
         environment = {**os.environ, **own, "KUBECONFIG": str(self.kubeconfig or self.folder / "none")}
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
 
     def rendered(self, chart: str, values: Values, *more: str) -> list[dict[str, Any]]:
         """Return the objects that a chart gives, those of hooks included."""

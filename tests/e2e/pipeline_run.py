@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
@@ -70,6 +71,13 @@ def catalog(folder: Path, sold: Sequence[str] = ()) -> Path:
     path = folder / "catalog.csv"
     path.write_text("\n".join(line for line in lines if not line.startswith("#")) + "\n")
     return path
+
+
+def cost(nodes: Iterable[Mapping[str, Any]], folder: Path) -> float:
+    """USD per hour of nodes."""
+    lines = catalog(folder).read_text().splitlines()
+    prices = {row["machine_type"]: float(row["usd_per_hour"]) for row in csv.DictReader(lines)}
+    return sum(prices[node["metadata"]["labels"]["node.kubernetes.io/instance-type"]] for node in nodes)
 
 
 def listed(access: Access, path: Path) -> Path:

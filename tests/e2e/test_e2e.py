@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import json
 import time
 from collections import Counter
@@ -14,7 +13,7 @@ from typing import Any, Final
 import pytest
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.auditor import Auditor
-from tests.e2e.pipeline_run import Run, carried_out, catalog, optimum, own_rights
+from tests.e2e.pipeline_run import Run, carried_out, cost, optimum, own_rights
 from tests.e2e.shop import OLD_NODES, UNTOUCHABLE, create
 from tests.history.checker import violations
 
@@ -88,16 +87,10 @@ def outcome(tmp_path_factory: pytest.TempPathFactory, own_control_plane: Control
     with auditor.watching():
         run = asyncio.run(carried_out(folder / "run", own_rights(access)))
         nodes = list(auditor.now["Node"].values())
-        found = Outcome(planned, run, auditor, _cost(nodes, folder), nodes, auditor.leftovers())
+        found = Outcome(planned, run, auditor, cost(nodes, folder), nodes, auditor.leftovers())
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps(found.figures(), indent=2) + "\n")
     return found
-
-
-def _cost(nodes: list[dict[str, Any]], folder: Path) -> float:
-    lines = catalog(folder).read_text().splitlines()
-    prices = {row["machine_type"]: float(row["usd_per_hour"]) for row in csv.DictReader(lines)}
-    return sum(prices[node["metadata"]["labels"]["node.kubernetes.io/instance-type"]] for node in nodes)
 
 
 def test_reaches_the_cost_that_the_rules_allow(outcome: Outcome) -> None:

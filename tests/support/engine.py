@@ -1,0 +1,33 @@
+"""The container engine, where tests run images on one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+
+import pytest
+
+SECONDS = 600
+
+
+def docker(*arguments: str, check: bool = True) -> str:
+    """Run docker and return what it prints."""
+    command = ["docker", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert not check or done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout + done.stderr
+
+
+def require(images: Iterable[str]) -> None:
+    """Skip where no engine answers; where one does, images that are missing fail a test in CI and skip it elsewhere."""
+    if shutil.which("docker") is None:
+        pytest.skip("no docker on the PATH")
+    said = docker("info", check=False)
+    if "Cannot connect" in said:
+        pytest.skip(f"docker info: {said.strip().splitlines()[-1]}")
+    absent = [image for image in images if "Error" in docker("image", "inspect", image, check=False)]
+    if absent:
+        tell = pytest.fail if os.environ.get("KINEMA_REQUIRE_ALL") == "1" else pytest.skip
+        tell(f"no image {', '.join(absent)}: run `make containers`")
