@@ -25,9 +25,24 @@ settings.load_profile("kinema")
 os.environ.pop("COLUMNS", None)  # xdist sets it in its processes: tables would be folded there and not elsewhere
 
 NEEDS_BROKER = ("connected", "pipeline")
-LONGEST = ("tests/e2e/", "tests/pipeline/")
+LONGEST = (
+    "tests/charts/test_installation.py",
+    "tests/e2e/",
+    "tests/observer/adapters/test_real.py",
+    "tests/rescheduler/",
+    "tests/pipeline/",
+    "tests/optimizer/process/test_shared_search.py",
+    "tests/runtime/test_crash_points.py",
+    "tests/observer/test_process.py",
+)
+"""Tests that begin first where work is shared out, so that the others fill the gaps: none ends alone."""
 APART = ("tests/pipeline/test_kill_services.py",)
 """Modules of which each test starts all that it needs."""
+TOGETHER = (
+    ("tests/charts/",),
+    ("tests/cli/admin/", "tests/contract/kube_api/", "tests/contract/provider/", "tests/rescheduler/"),
+)
+"""Folders whose modules share one control plane: to start another takes as long as most of them."""
 LOG_SHOWN: Final = 3000
 """Characters of each log of a control plane shown with a failed test."""
 
@@ -58,10 +73,7 @@ def _missing() -> dict[str, str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what this machine lacks the servers for; CI (KINEMA_REQUIRE_ALL=1) fails instead.
-
-    The longest come first, so that the others fill the gaps: no process works alone at the end.
-    """
+    """Leave out what this machine lacks the servers for; CI (KINEMA_REQUIRE_ALL=1) fails instead."""
     items.sort(key=lambda item: [not item.nodeid.startswith(folder) for folder in LONGEST])
     if os.environ.get("KINEMA_REQUIRE_ALL") == "1":
         return
@@ -73,11 +85,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class _Modules(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist publishes no types
-    """A module keeps to one process, as its tests share a control plane or a run of all services; not those `APART`."""
+    """A module keeps to one process, as its tests share a control plane or a run of all services; not those `APART`.
+
+    Modules that are `TOGETHER` keep to one process, too.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         module: str = super()._split_scope(nodeid)
-        return nodeid if module in APART else module
+        shared = next((folders[0] for folders in TOGETHER if module.startswith(folders)), module)
+        return nodeid if module in APART else shared
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -33,7 +33,12 @@ _DEATH_SECONDS: Final = 60.0
 
 Settings: TypeAlias = Mapping[str, Mapping[str, object]]
 
-PATIENT: Final[Settings] = {**SETTINGS, "rescheduler": {"lease_seconds": 3.0}}
+PATIENT: Final[Settings] = {
+    **SETTINGS,
+    # A killed leader's lease has to run out before the next one may act.
+    "observer": {**SETTINGS["observer"], "lease_seconds": 3.0},
+    "rescheduler": {"lease_seconds": 3.0},
+}
 _LIMITS: Final = {
     "node_ready_seconds": 60.0,
     "evict_seconds": 12.0,
