@@ -131,12 +131,13 @@ def _layout(clusters: list[str], streams: StreamOptions) -> Layout:
     return Layout(
         clusters=tuple(clusters),
         replicas=streams.replicas,
-        state_bytes=_bytes("--state-size", streams.state),
-        log_bytes=_bytes("--log-size", streams.log),
+        state_bytes=size_in_bytes("--state-size", streams.state),
+        log_bytes=size_in_bytes("--log-size", streams.log),
     )
 
 
-def _bytes(option: str, text: str) -> int:
+def size_in_bytes(option: str, text: str) -> int:
+    """Return what a size such as 512Mi means; raises UsageError."""
     found = _SIZE.fullmatch(text)
     if found is None:
         raise UsageError(f"{option} is {text!r}; write a size such as 512Mi or 4Gi")

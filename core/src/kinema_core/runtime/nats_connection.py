@@ -23,7 +23,7 @@ from kinema_core.runtime.bus import (
     BusUnavailableError,
     ConflictError,
 )
-from kinema_core.runtime.nats_secrets import BrokerClient, SecretError, tls_advice
+from kinema_core.runtime.nats_secrets import BrokerClient, SecretError, is_unauthorized, tls_advice
 from kinema_core.runtime.settings import RuntimeSettings, SettingsError
 from kinema_core.runtime.topology import inbox_prefix
 
@@ -37,7 +37,6 @@ _SECRET_SECONDS: Final = 150.0
 _OPENSSL: Final = re.compile(r"^\[SSL: \w+\] | \(_ssl\.c:\d+\)$")
 """Parts of an error that only OpenSSL's authors understand."""
 _DENIED: Final = "permissions violation"
-_UNAUTHORIZED: Final = ("authorization violation", "authentication", "user authentication expired")
 
 
 class NoResponderError(BusUnavailableError):
@@ -147,7 +146,7 @@ class Connection:
             await self.close()
             raise BusDeniedError(self._refused_text())
         error = TimeoutError("no answer") if connecting.cancelled() else connecting.exception()
-        if isinstance(error, SettingsError):
+        if isinstance(error, SettingsError | SecretError):
             raise BusDeniedError(str(error)) from error
         if error is not None:
             # The client asserts that it got as far as a socket; with an address that it cannot use it did not.
@@ -303,12 +302,8 @@ class Connection:
             raise asyncio.CancelledError
         text = _OPENSSL.sub("", str(error) or type(error).__name__)
         self._last_error = text.removeprefix("nats: ").strip("'")
-        unauthorized = any(sign in text.lower() for sign in _UNAUTHORIZED)
-        if (
-            (unauthorized or isinstance(error, SecretError) or tls_advice(text))
-            and not self._refused.done()
-            and not self._may_be_accepted_later()
-        ):
+        refused = isinstance(error, SecretError) or is_unauthorized(text) or bool(tls_advice(text))
+        if refused and not self._refused.done() and not self._may_be_accepted_later():
             self._refusal = self._last_error
             self._refused.set_result(None)
             self._wake()

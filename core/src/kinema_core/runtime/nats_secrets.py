@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 import ssl
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
+import nats.errors
 from nats.aio.client import Client
 
 from kinema_core.runtime.settings import RuntimeSettings, SettingsError
@@ -31,6 +34,11 @@ class SecretError(OSError):
     """A secret cannot be used for this attempt to connect; the text names its setting and what to do."""
 
 
+def is_unauthorized(error: str) -> bool:
+    """Return whether the broker does not accept the user."""
+    return any(sign in error.lower() for sign in ("authorization violation", "authentication"))
+
+
 def tls_advice(error: str) -> str:
     """Return what to do about a failed connection if TLS is the reason, else nothing."""
     return next((advice for sign, advice in _TLS_ADVICE if re.search(sign, error.replace("_", " "), re.IGNORECASE)), "")
@@ -49,11 +57,14 @@ class BrokerClient(Client):
         """Connect as the settings say.
 
         Raises:
-            SettingsError: a file cannot be read; the text names its setting.
+            SettingsError, SecretError: a file cannot be used; the text names its setting.
         """
         self._runtime = settings
         self._secret = settings.password()
         self._context = _context(settings) if settings.encrypted else None
+        if settings.nats_seed_file:
+            with self._key_in_use():
+                _check_seed(Path(settings.nats_seed_file))
         await self.connect(
             servers=[url.strip() for url in settings.nats_url.split(",")],
             user=settings.nats_user or None,
@@ -79,20 +90,40 @@ class BrokerClient(Client):
             self._secret = self._runtime.password()
         return self._secret
 
+    async def _process_err(self, err_msg: str) -> None:
+        """Connect again when the broker ends the connection of a user whose secret has changed."""
+        if self._runtime.renewable and self.is_connected and is_unauthorized(err_msg):
+            await self._process_op_err(nats.errors.AuthorizationError())
+        else:
+            await super()._process_err(err_msg)
+
     def _connect_command(self) -> bytes:
         """Return what is said first; raises SecretError."""
         if self._runtime.encrypted and not self._server_info.get("tls_required"):
             raise SecretError("the broker offers no TLS")
-        key = "nats_creds_file" if self._runtime.nats_creds_file else "nats_seed_file"
-        try:
-            self._runtime.file(key)
+        with self._key_in_use():
             if self._runtime.nats_seed_file:
                 self._setup_nkeys_seed_connect()  # the user's name is its public key: another seed, another name
             return super()._connect_command()
+
+    @contextmanager
+    def _key_in_use(self) -> Iterator[None]:
+        """Raise SecretError for whatever the library raises about a key; one of its own would end its reconnecting."""
+        key = "nats_creds_file" if self._runtime.nats_creds_file else "nats_seed_file"
+        try:
+            self._runtime.file(key)
+            yield
         except SettingsError as error:
             raise SecretError(str(error)) from error
-        except Exception as error:  # the library has many, and one that it does not expect ends its reconnecting
+        except Exception as error:
             raise SecretError(f"{key} {getattr(self._runtime, key)}: holds no key of a user: {error}") from error
+
+
+def _check_seed(file: Path) -> None:
+    """Raise whatever the library raises about the seed in a file."""
+    import nkeys  # noqa: PLC0415 - few brokers ask for it
+
+    nkeys.from_seed(bytearray(file.read_bytes().strip())).wipe()
 
 
 def _context(settings: RuntimeSettings) -> ssl.SSLContext:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from kinema_core.runtime.topology import (
     CONSUMES,
@@ -36,41 +37,104 @@ ADMIN: Final = "admin"
 OPERATOR: Final = "operator"
 """The command line: reads everything, publishes the operator's word."""
 USERS: Final[tuple[str, ...]] = (*PUBLISHES, ADMIN)
+Proof: TypeAlias = Literal["password", "nkey"]
+"""What a user proves itself with, as the server's configuration names it."""
+ACCOUNT_BYTES: Final = 5 << 30
+"""Storage of an account: enough for one copy of the streams in the sizes that `setup` gives them."""
+ACCOUNT_STREAMS: Final = 5
+ACCOUNT_CONSUMERS: Final = 16
+"""Those of the services, and some for a person who looks into a stream."""
 
 
-def authorization(passwords: Mapping[str, str], clusters: Sequence[str]) -> dict[str, object]:
+def authorization(
+    secrets: Mapping[str, str], clusters: Sequence[str], *, proof: Proof = "password"
+) -> dict[str, object]:
     """Return the `authorization` block of a nats-server's configuration (JSON is valid there).
 
     Args:
-        passwords: by user; a bcrypt hash (`nats server passwd`) is taken as such by the server.
+        secrets: by user; a password or its bcrypt hash (`nats server passwd`), or the public key of an NKEY.
         clusters: names of the clusters whose pipelines the users serve.
+        proof: what the secrets are.
 
     Raises:
-        ValueError: a user has no password.
+        ValueError: a user has no secret.
     """
-    missing = [user for user in USERS if not passwords.get(user)]
-    if missing:
-        raise ValueError(f"no password for {', '.join(missing)}: every user of the broker needs one")
+    return {"users": _users(secrets, clusters, proof, at="")}
+
+
+def accounts(
+    secrets: Mapping[str, str], clusters: Sequence[str], *, proof: Proof = "password", store: int = ACCOUNT_BYTES
+) -> dict[str, object]:
+    """Return the `accounts` block of a nats-server's configuration: one account per cluster, which imports nothing.
+
+    As in `authorization`, but a user is named `service@cluster` in the secrets, and with passwords on the broker too:
+    there a name may stand in one account only. `store` limits the bytes of an account's streams, all copies together.
+    """
     return {
-        "users": [
-            {
-                "user": user,
-                "password": passwords[user],
-                "permissions": {
-                    "publish": {"allow": publish_rights(user, clusters)},
-                    "subscribe": {"allow": [f"{inbox_prefix(user)}.>"]},
-                },
-            }
-            for user in USERS
-        ]
+        account_name(cluster): {
+            "jetstream": {"max_file": store, "max_streams": ACCOUNT_STREAMS, "max_consumers": ACCOUNT_CONSUMERS},
+            "users": _users(secrets, [cluster], proof, at=f"@{cluster}"),
+        }
+        for cluster in clusters
     }
 
 
-def authorization_text(clusters: Sequence[str]) -> str:
-    """Return the block as text, with a variable of the server's environment as each password: `$OBSERVER_PASSWORD`."""
-    block = authorization({user: f"${user.upper()}_PASSWORD" for user in USERS}, clusters)
+def account_name(cluster: str) -> str:
+    """Return the name of a cluster's account."""
+    return f"kinema-{cluster}"
+
+
+def _users(secrets: Mapping[str, str], clusters: Sequence[str], proof: Proof, *, at: str) -> list[dict[str, object]]:
+    missing = [user + at for user in USERS if not secrets.get(user + at)]
+    if missing:
+        raise ValueError(f"no {proof} for {', '.join(missing)}: every user of the broker needs one")
+    return [
+        {
+            **({"user": user + at} if proof == "password" else {}),
+            proof: secrets[user + at],
+            "permissions": {
+                "publish": {"allow": publish_rights(user, clusters)},
+                "subscribe": {"allow": [f"{inbox_prefix(user)}.>"]},
+            },
+        }
+        for user in USERS
+    ]
+
+
+def authorization_text(clusters: Sequence[str], proof: Proof = "password") -> str:
+    """Return the block as text, with a variable of the server's environment as each secret: `$OBSERVER_PASSWORD`."""
+    return _text(authorization({user: _variable(user, proof) for user in USERS}, clusters, proof=proof))
+
+
+def accounts_text(clusters: Sequence[str], proof: Proof = "password", store: int = ACCOUNT_BYTES) -> str:
+    """Return the accounts as text, with a variable as each secret: `$OBSERVER_PROD_PASSWORD`."""
+    named = [f"{user}@{cluster}" for cluster in clusters for user in USERS]
+    secrets = {name: _variable(name, proof) for name in named}
+    return _text(accounts(secrets, clusters, proof=proof, store=store))
+
+
+def nsc_text(clusters: Sequence[str], store: int = ACCOUNT_BYTES) -> str:
+    """Return the commands of `nsc` that make the accounts and users of a broker that trusts signed tokens."""
+    lines = []
+    for cluster in clusters:
+        name = shlex.quote(account_name(cluster))
+        limits = f"--js-disk-storage {store} --js-streams {ACCOUNT_STREAMS} --js-consumer {ACCOUNT_CONSUMERS}"
+        lines += [f"nsc add account --name {name}", f"nsc edit account --name {name} {limits}"]
+        for user in USERS:
+            publish = shlex.quote(",".join(publish_rights(user, [cluster])))
+            subscribe = shlex.quote(f"{inbox_prefix(user)}.>")
+            rights = f"--allow-pub {publish} --allow-sub {subscribe}"
+            lines.append(f"nsc add user --account {name} --name {user} {rights}")
+    return "\n".join(lines)
+
+
+def _variable(name: str, proof: Proof) -> str:
+    return "$" + re.sub(r"[^A-Z0-9]+", "_", f"{name}_{proof}".upper())
+
+
+def _text(block: Mapping[str, object]) -> str:
     # The server replaces a variable only where no quotes stand around it.
-    return re.sub(r'"(\$[A-Z]+_PASSWORD)"', r"\1", json.dumps(block, indent=2))
+    return re.sub(r'"(\$[A-Z0-9_]+_(PASSWORD|NKEY))"', r"\1", json.dumps(block, indent=2))
 
 
 def publish_rights(user: str, clusters: Sequence[str]) -> list[str]:

@@ -169,8 +169,8 @@ def lease_subject(cluster: str, name: str) -> str:
 
 
 def inbox_prefix(user: str) -> str:
-    """Prefix of the reply subjects that a user may listen on."""
-    return f"_INBOX_{user or 'kinema'}"
+    """Prefix of the reply subjects that a user may listen on, `service` or `service@cluster`."""
+    return f"_INBOX_{user.partition('@')[0] or 'kinema'}"
 
 
 def work_subject(cluster: str, service: str) -> str:
