@@ -35,6 +35,8 @@ from kinema_rescheduler.kubernetes import rights as rescheduler
 CHARTS: Final = Path(__file__).resolve().parent.parent / "charts"
 CLUSTER: Final = "__CLUSTER__"
 """Stands in the generated rights on the broker for the cluster's name."""
+_FILLED: Final = frozenset({"runtime", "cluster", "provider", "catalog", "inventory"})
+"""Settings that a template fills or asks for, so that values may lack them."""
 _HIDDEN: Final = frozenset({"kubeconfig", "context"})
 """Settings that a pod has no use for: it reaches the API server of its own cluster."""
 _MANAGED: Final = frozenset({"cluster", "nats_url", "nats_user", "nats_password", "nats_server_name", *NATS_FILES})
@@ -146,13 +148,18 @@ class Closed(_Values, frozen=True):
     """true: only probes and metrics come in; only DNS, broker and API server are reached."""
 
 
-class NetworkPolicy(Closed, frozen=True):
+class Egress(Closed, frozen=True):
+    """What may reach the pods and what they may reach."""
+
+    extra_egress: tuple[Free, ...] | Unset = msgspec.UNSET
+    """More egress rules, such as one to a machine's controller for the provider `static`."""
+
+
+class NetworkPolicy(Egress, frozen=True):
     """What may reach the pods and what they may reach."""
 
     api_server_ports: tuple[int, ...] | Unset = msgspec.UNSET
     """Ports of the API server behind its Service."""
-    extra_egress: tuple[Free, ...] | Unset = msgspec.UNSET
-    """More egress rules, such as one to a machine's controller for the provider `static`."""
 
 
 class PodMonitor(_Values, frozen=True):
@@ -204,7 +211,7 @@ class Service(Base, frozen=True):
     """More volumes of the pods."""
     extra_volume_mounts: tuple[Free, ...] = ()
     """Where they are mounted."""
-    network_policy: NetworkPolicy = NetworkPolicy()
+    network_policy: Egress = Egress()
     """"""
     pod_monitor: PodMonitor = PodMonitor()
     """"""
@@ -213,6 +220,8 @@ class Service(Base, frozen=True):
 class InCluster(Service, frozen=True):
     """Values of a service that uses the Kubernetes API."""
 
+    network_policy: NetworkPolicy = NetworkPolicy()
+    """"""
     replicas: Annotated[int, msgspec.Meta(ge=1, le=3)] = 1
     """Processes; a lease lets one of them act, the others wait for it to end."""
     service_account: ServiceAccount = ServiceAccount()
@@ -283,6 +292,8 @@ class Setup(Base, frozen=True):
     streams: Streams = Streams()
     """"""
     placement_policy: PlacementPolicy = PlacementPolicy()
+    """"""
+    network_policy: NetworkPolicy = NetworkPolicy()
     """"""
 
 
@@ -426,7 +437,7 @@ def schema(kind: type[msgspec.Struct], **properties: Free) -> Free:
 
 def service_schema(service: str) -> Free:
     """Return the schema of a service's values, with the settings of its struct less what the chart sets."""
-    settings = _schema_of(import_module(f"kinema_{service}.settings").Settings, required=("kind",))
+    settings = _schema_of(import_module(f"kinema_{service}.settings").Settings)
     definitions = settings.pop("definitions")
     runtime = definitions.pop("RuntimeSettings")
     for name in ("runtime", *_HIDDEN):
@@ -438,15 +449,15 @@ def service_schema(service: str) -> Free:
     return found
 
 
-def _schema_of(kind: type[msgspec.Struct], *, required: Sequence[str] = ()) -> Free:
-    """Return a struct's schema with its definitions. Values are partial: nothing is required but what is named."""
+def _schema_of(kind: type[msgspec.Struct]) -> Free:
+    """Return a struct's schema with its definitions."""
     (top,), parts = msgspec.json.schema_components([kind], ref_template=_REFERENCE)
     for inner in _structs(kind):
-        _describe(parts[inner.__name__], inner, required)
+        _describe(parts[inner.__name__], inner)
     return {**parts.pop(top["$ref"].rpartition("/")[2]), "definitions": dict(sorted(parts.items()))}
 
 
-def _describe(part: Free, kind: type[msgspec.Struct], required: Sequence[str]) -> None:
+def _describe(part: Free, kind: type[msgspec.Struct]) -> None:
     said = fields_of(kind)
     by_wire = {field.encode_name: said.get(field.name, "") for field in msgspec.structs.fields(kind)}
     for name, value in part["properties"].items():
@@ -454,7 +465,7 @@ def _describe(part: Free, kind: type[msgspec.Struct], required: Sequence[str]) -
         value.pop("discriminator", None)
         if by_wire.get(name) and "$ref" not in value:
             value["description"] = by_wire[name]
-    if kept := [name for name in part.pop("required", ()) if name in required]:
+    if kept := [name for name in part.pop("required", ()) if name not in _FILLED]:
         part["required"] = kept
     part["description"] = " ".join((kind.__doc__ or "").split())
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from tests.controlplane.plane import ControlPlane
 
 CHARTS: Final = Path(__file__).resolve().parents[2] / "charts"
 INSTALLABLE: Final = tuple(sorted(one.name for one in CHARTS.iterdir() if one.name != "kinema-library"))
@@ -79,3 +80,22 @@ def named(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]
     """Return the one object of a kind and name."""
     (found,) = (one for one in objects if (one["kind"], one["metadata"]["name"]) == (kind, name))
     return found
+
+
+def accepted(control_plane: ControlPlane, objects: list[dict[str, Any]], folder: Path) -> None:
+    """Let an API server check objects without keeping them, in a namespace of the restricted pod security standard."""
+    labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+    control_plane.admin.ensure("/api/v1/namespaces", {"metadata": {"name": "kinema", "labels": labels}})
+    file = folder / "objects.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    access = control_plane.admin.write_kubeconfig(folder / "kubeconfig")
+    command = ["apply", "--server-side", "--dry-run=server", "--filename", str(file)]
+    done = subprocess.run(
+        [str(control_plane.programs["kubectl"]), "--kubeconfig", str(access), *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.stderr, done.stderr
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == len(objects)

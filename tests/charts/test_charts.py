@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import yaml
-from tests.charts.helm import CHARTS, INSTALLABLE, NAMED, PROVIDED, WHOLE, Helm, Values, named, needed, pods
+from tests.charts.helm import CHARTS, INSTALLABLE, NAMED, PROVIDED, WHOLE, Helm, Values, accepted, named, needed, pods
 from tests.controlplane.build import VERSIONS, built
 from tests.controlplane.plane import ControlPlane
 from tools.release import VERSION
 from tools.settings_reference import SERVICES
 
+from kinema_cli.admin import steering_policy
 from kinema_core.runtime.rights import USERS
 from kinema_core.runtime.settings import load
+from kinema_kubernetes.rights import as_written
 
 pytestmark = pytest.mark.cluster
 
@@ -31,18 +31,6 @@ MATRIX: dict[str, tuple[str, Values]] = {
     "whole": ("kinema", WHOLE),
     "alone": ("kinema", {**WHOLE, "enabled": {"nats": False, "setup": False}}),
     "observer": ("kinema-observer", {**NAMED, "replicas": 2, "nats": {"existingSecret": ""}}),
-    "digest": (
-        "kinema-decider",
-        {**NAMED, "image": {"digest": f"sha256:{'0' * 64}", "pullSecrets": ["registry"]}, "podLabels": {"team": "a"}},
-    ),
-    "workers": (
-        "kinema-optimizer",
-        {**NAMED, "workers": {"replicas": 1, "autoscaling": {"enabled": True, "maxReplicas": 3}}},
-    ),
-    "identity": (
-        "kinema-rescheduler",
-        {**PROVIDED, "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/a"}}},
-    ),
     "account": (
         "kinema-rescheduler",
         {**PROVIDED, "serviceAccount": {"create": False, "name": "own"}, "rbac": {"create": False}},
@@ -58,22 +46,10 @@ MATRIX: dict[str, tuple[str, Values]] = {
             "extraVolumeMounts": [{"name": "keys", "mountPath": "/keys"}],
         },
     ),
-    "placed": (
-        "kinema-predictor",
-        {
-            **NAMED,
-            "nodeSelector": {"pool": "a"},
-            "tolerations": [{"operator": "Exists"}],
-            "priorityClassName": "system-cluster-critical",
-            "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
-            "env": [{"name": "A", "value": "b"}],
-        },
-    ),
-    "nats": ("kinema-nats", {**NAMED, "existingSecret": "own", "storage": {"storageClass": "fast", "size": "20Gi"}}),
     "secured": ("kinema-decider", {**NAMED, "nats": SECURED}),
-    "setup": ("kinema-setup", {**NAMED, "nats": SECURED, "streams": {"replicas": 3, "logSize": "10Gi"}}),
+    "secured-setup": ("kinema-setup", {**NAMED, "nats": SECURED, "streams": {"replicas": 3, "logSize": "10Gi"}}),
 }
-"""Values that reach every branch of the templates."""
+"""Values together that test_values.py tries one by one."""
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +71,16 @@ def test_lint_finds_nothing(helm: Helm, chart: str) -> None:
     [
         ("kinema-decider", {}, "cluster: name the cluster"),
         ("kinema-rescheduler", NAMED, "settings.provider.kind: name the provider of nodes"),
+        (
+            "kinema-rescheduler",
+            {**NAMED, "settings": {"provider": {"kind": "static"}}},
+            "catalog: give the file of the provider static by --set-file, or set settings.provider.inventory",
+        ),
+        (
+            "kinema-optimizer",
+            {**NAMED, "settings": {"planning": {"windows": [{"headroom": [{"count": 2}]}]}}},
+            "at '/settings/planning/windows/0/headroom/0': missing property 'requests'",
+        ),
         ("kinema-decider", {**NAMED, "replicas": 2}, "additional properties 'replicas' not allowed"),
         ("kinema-decider", {**NAMED, "settings": {"limits": {"aproval": "auto"}}}, "at '/settings/limits': additional"),
         (
@@ -108,6 +94,7 @@ def test_lint_finds_nothing(helm: Helm, chart: str) -> None:
         ("kinema-setup", {**NAMED, "streams": {"replicas": 2}}, "at '/streams/replicas': value must be one of"),
         ("kinema-nats", {"cluster": "a.b"}, "at '/cluster': 'a.b' does not match pattern"),
         ("kinema-decider", {"cluster": "a.b"}, "at '/cluster': 'a.b' does not match pattern"),
+        ("kinema", {**WHOLE, "enabled": {"nats": "yes"}}, "at '/enabled/nats': got string, want boolean"),
         ("kinema", {**WHOLE, "decidr": {}}, "at '': additional properties 'decidr' not allowed"),
         ("kinema", {**WHOLE, "decider": {"setings": {}}}, "additional properties 'setings' not allowed"),
         ("kinema", {**WHOLE, "global": {"kinema": {"clustr": "c1"}}}, "at '/global/kinema': additional properties"),
@@ -225,7 +212,7 @@ def test_a_client_proves_itself_with_the_files_of_its_secrets(helm: Helm) -> Non
     egress = named(service, "NetworkPolicy", "kinema-decider")["spec"]["egress"]
     assert [port["port"] for port in egress[1]["ports"]] == [4222, 4333]
     (job,) = (
-        one for one in helm.rendered("kinema-setup", values) if one["metadata"]["name"].startswith("kinema-setup")
+        one for one in helm.rendered("kinema-setup", values) if one["metadata"]["name"].startswith("kinema-setup-")
     )
     for pod, key in ((named(service, "Deployment", "kinema-decider"), "decider"), (job, "admin")):
         spec = pod["spec"]["template"]["spec"]
@@ -259,6 +246,44 @@ def test_services_of_which_two_are_not_safe_run_once(helm: Helm) -> None:
         spec = named(objects, "Deployment", f"kinema-{service}")["spec"]
         leased = service in {"observer", "rescheduler"}
         assert (spec["replicas"], spec.get("strategy")) == (1, None if leased else {"type": "Recreate"})
+
+
+def test_jobs_reach_what_they_need_where_nothing_else_may_go_out(helm: Helm) -> None:
+    """Beside a policy that denies all, the pods of setup and hook still reach broker and API server."""
+    objects = helm.rendered("kinema-setup", NAMED)
+    broker, hook = (named(objects, "NetworkPolicy", f"kinema-{name}") for name in ("setup", "placement-policy"))
+    assert "helm.sh/hook" not in broker["metadata"].get("annotations", {})
+    ports = [[port["port"] for port in one["ports"]] for one in broker["spec"]["egress"]]
+    assert ports == [[53, 53], [4222]]
+    assert {"port": 6443} in hook["spec"]["egress"][2]["ports"]
+    (job,) = (one for one in objects if one["metadata"]["name"] == "kinema-placement-policy" and one["kind"] == "Job")
+    first, then = (one["metadata"]["annotations"]["helm.sh/hook-weight"] for one in (hook, job))
+    assert int(first) < int(then)
+    selected = hook["spec"]["podSelector"]["matchLabels"].items()
+    assert selected <= job["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_the_hook_that_installs_the_policy_has_the_rights_for_it_alone(helm: Helm) -> None:
+    """Account, role and binding are the hook's own, and gone when it has succeeded."""
+    objects = helm.rendered("kinema-setup", NAMED)
+    of_hook = [one for one in objects if one["kind"] in {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role"}]
+    assert [one["kind"] for one in of_hook] == ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"]
+    annotations = [one["metadata"]["annotations"] for one in of_hook]
+    assert all("hook-succeeded" in one["helm.sh/hook-delete-policy"] for one in annotations)
+    assert of_hook[1]["rules"] == [as_written(rule) for rule in steering_policy.RULES]
+    assert [one["name"] for one in of_hook[2]["subjects"]] == [of_hook[0]["metadata"]["name"]]
+
+
+def test_an_upgrade_shows_what_setup_could_not_change(helm: Helm) -> None:
+    """Helm deletes the hook's Job when it succeeds, and its warnings with it, unless it prints them."""
+    values = {**NAMED, "nats": {"existingSecret": ""}}
+    hooks = [
+        one["metadata"]["annotations"]
+        for one in helm.rendered("kinema-setup", values, "--is-upgrade")
+        if one["kind"] == "Job"
+    ]
+    assert len(hooks) == 2
+    assert all("hook-succeeded" in one["helm.sh/hook-output-log-policy"] for one in hooks)
 
 
 def test_workers_share_the_solve(helm: Helm) -> None:
@@ -296,30 +321,11 @@ def test_only_services_that_use_the_api_have_a_token(helm: Helm) -> None:
     assert with_token == {"Deployment/kinema-observer", "Deployment/kinema-rescheduler", "Job/kinema-placement-policy"}
 
 
-@pytest.fixture(scope="module")
-def strict(control_plane: ControlPlane) -> None:
-    """A namespace that takes only pods of the restricted pod security standard."""
-    labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
-    control_plane.admin.ensure("/api/v1/namespaces", {"metadata": {"name": "kinema", "labels": labels}})
-
-
 @pytest.mark.parametrize("case", MATRIX)
-@pytest.mark.usefixtures("strict")
 def test_the_api_server_takes_what_is_rendered(
     helm: Helm, control_plane: ControlPlane, case: str, tmp_path: Path
 ) -> None:
     """Every object passes validation and admission, and no pod breaks the restricted standard."""
     chart, values = MATRIX[case]
     objects: list[dict[str, Any]] = helm.rendered(chart, values)
-    file = tmp_path / "objects.yaml"
-    file.write_text(yaml.safe_dump_all(objects))
-    access = control_plane.admin.write_kubeconfig(tmp_path / "kubeconfig")
-    command = ["apply", "--server-side", "--dry-run=server", "--filename", str(file)]
-    done = subprocess.run(
-        [str(control_plane.programs["kubectl"]), "--kubeconfig", str(access), *command],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.stderr, done.returncode) == ("", 0)
-    assert len(done.stdout.splitlines()) == len(objects)
+    accepted(control_plane, objects, tmp_path)

@@ -18,10 +18,13 @@ app.kubernetes.io/name: {{ .name }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 {{- end -}}
 
-{{/* Metadata of an object in the release's namespace. Takes root and name. */}}
+{{/* Metadata of an object in the release's namespace. Takes root, name and optionally annotations. */}}
 {{- define "kinema.metadata" -}}
 name: {{ .name }}
 namespace: {{ .root.Release.Namespace }}
+{{- with .annotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
 labels: {{- include "kinema.labels" . | nindent 2 }}
 {{- end -}}
 

@@ -198,8 +198,12 @@ spec:
         - {port: 53, protocol: UDP}
         - {port: 53}
     - ports:
+        {{- $ports := list }}
         {{- range (.values.nats.url | splitList ",") }}
-        - {port: {{ regexFind ":[0-9]+/?$" . | trimAll ":/" | default "4222" }}}
+        {{- $ports = append $ports (regexFind ":[0-9]+/?$" . | trimAll ":/" | default "4222") }}
+        {{- end }}
+        {{- range $ports | uniq }}
+        - {port: {{ . }}}
         {{- end }}
     {{- if .rules }}
     - ports: # the API server; its port behind the Service differs by distribution
