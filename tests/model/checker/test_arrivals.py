@@ -107,7 +107,9 @@ def test_a_spread_bars_the_fuller_zone() -> None:
     """With a skew of 1 the third pod goes to the emptier zone, or nowhere when that is full."""
     spread = deployed("db", ["n-a"], labels={"app": "web"})
     assert placeable(web(even("web")), spread)
-    assert not placeable(web(even("web")), spread, deployed("big", ["n-b"], cpu=4000))
+    full = deployed("big", ["n-b"], cpu=4000)
+    assert not placeable(web(even("web")), spread, full)
+    assert placeable(web(even("db")), deployed("db", ["n-a"]), full), "a pod that the rule does not count adds nothing"
 
 
 def test_an_empty_new_zone_breaks_the_spread_of_others() -> None:

@@ -168,6 +168,13 @@ def test_a_node_that_is_overdrawn_now_may_stay_so() -> None:
     assert codes(plan_for(on, offers(), to={"shop/web-2": "n1"}), on) == {"over-capacity"}
 
 
+def test_a_pod_may_come_that_asks_for_nothing_of_what_is_lacking() -> None:
+    """A node that has too few GPUs now still takes pods that want none."""
+    gpu = deployed("train", ["n1", "n1"], extra={"nvidia.com/gpu": 1})
+    on = cluster(node("n1", extra={"nvidia.com/gpu": 1}), node("n2"), gpu, deployed("web", ["n2"]))
+    assert codes(plan_for(on, offers(), to={"shop/web-0": "n1"}, delete=["n2"]), on) == set()
+
+
 def test_a_live_spot_node_keeps_its_pods_and_gets_no_others() -> None:
     """What runs on spot capacity may stay; moving there takes a word."""
     on_sale = (offer(), offer(spot=True, price=50_000))

@@ -24,6 +24,7 @@ from tests.support.plans import change, place, plan_for
 from kinema_core.events import (
     ClusterObject,
     HostPort,
+    Node,
     Offer,
     PlacementRules,
     Plan,
@@ -196,6 +197,22 @@ SPOILED: dict[str, tuple[Callable[[Plan], Plan], str]] = {
 def test_a_spoiled_order_is_refused(spoil: Callable[[Plan], Plan], code: str) -> None:
     """Each of them is found, whatever else it breaks."""
     assert code in wrong(spoil(valid()))
+
+
+@pytest.mark.parametrize(
+    ("stop", "code"),
+    [
+        (node("n3"), set()),
+        (node("n3", taints=["team=data:NoSchedule"]), {"not-admitted"}),
+        (node("n3", spot=True, price="0.17"), {"spot-not-allowed"}),
+    ],
+)
+def test_a_stop_admits_the_pod(stop: Node, code: set[str]) -> None:
+    """A stop obeys the pod's own rules about nodes like its last place."""
+    on = cluster(node("n1"), node("n2"), stop, deployed("a", ["n1"]))
+    plan = plan_for(on, offers(), to={"shop/a-0": "n2"})
+    steps = [PlanStep(wave=wave, action="move", node=to, pod="shop/a-0") for wave, to in ((1, "n3"), (2, "n2"))]
+    assert wrong(change(plan, steps=tuple(steps)), on) == code
 
 
 def test_a_temporary_node_that_cannot_be_had_any_more() -> None:
