@@ -14,7 +14,12 @@ from typer.testing import CliRunner, Result
 
 from kinema_cli.admin.setup import release_cluster
 from kinema_cli.doctor.checks import steering
+from kinema_cli.local.nats_server import NatsServer
 from kinema_cli.main import app
+from kinema_core.runtime.nats_connection import Connection
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_core.runtime.setup import Layout, stream_configs
+from kinema_core.runtime.setup import setup as setup_streams
 from kinema_kubernetes.claim import PATH, ClusterClaim
 from kinema_kubernetes.client import connect
 from kinema_kubernetes.errors import NotFoundError
@@ -123,3 +128,46 @@ async def test_policy_and_claim_come_and_go(control_plane: ControlPlane, tmp_pat
     assert (await steering(doctor, "do")).remediation == "do"
     await doctor.close()
     await api.close()
+
+
+@pytest.mark.connected
+@pytest.mark.parametrize(
+    ("changed", "options", "code", "said"),
+    [
+        ({}, ("--update", "--log-size", "1Gi"), 0, "differs: stream KINEMA_LOG: max_bytes is"),
+        (
+            {},
+            ("--update", "--replicas", "3"),
+            0,
+            "differs: stream KINEMA_LOG: num_replicas is 1, wanted 3; not",
+        ),
+        ({}, ("--log-size", "1Gi"), 4, "differs: stream KINEMA_LOG: max_bytes is"),
+        ({"storage": "memory"}, ("--update",), 4, "unsafe: stream KINEMA_LOG: storage is 'memory', wanted 'file'; not"),
+        ({"allow_direct": False}, ("--update",), 0, "changed stream KINEMA_LOG: allow_direct from False to True"),
+    ],
+)
+def test_only_what_makes_services_unsafe_fails_an_update(
+    tmp_path: Path, changed: dict[str, object], options: tuple[str, ...], code: int, said: str
+) -> None:
+    """Sizes and copies that cannot be had are reported with exit 0: an upgrade goes on; anything else is exit 4."""
+    server = NatsServer(tmp_path, more={"jetstream": {"store_dir": str(tmp_path), "max_memory_store": 3 << 30}})
+    server.start()
+    try:
+        asyncio.run(made(server.url, changed))
+        found = setup("--nats", server.url, "--cluster-name", "c1", *options)
+    finally:
+        server.stop()
+    assert found.exit_code == code, found.output
+    assert [line for line in found.stdout.replace("\n  ", " ").splitlines() if line.startswith(said[:40])]
+    assert said in " ".join(found.stdout.split())
+
+
+async def made(url: str, changed: dict[str, object]) -> None:
+    """Streams as somebody else made them, the LOG otherwise than it should be."""
+    settings = RuntimeSettings(cluster="c1", nats_url=url)
+    (log,) = (one for one in stream_configs(Layout(clusters=("c1",))) if one["name"] == "KINEMA_LOG")
+    connection = Connection("test")
+    await connection.open(settings)
+    assert b"error" not in await connection.api("STREAM.CREATE.KINEMA_LOG", {**log, **changed})
+    await connection.close()
+    await setup_streams(settings, Layout(clusters=("c1",)))

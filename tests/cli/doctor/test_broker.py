@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.support.builders import NOW
+from tests.support.certificates import authority
+from tests.support.nats_broker import running
 
 from kinema_cli.broker import settings_for
+from kinema_cli.doctor.checks import Finding
 from kinema_cli.doctor.examine import broker
 from kinema_cli.local.nats_server import NatsServer, free_port
 from kinema_core.events import ClusterSnapshot
@@ -48,15 +52,60 @@ async def test_broker_from_nothing_to_all_well(tmp_path: Path) -> None:
         assert half.message.count("consumer") == 3
         assert "stream" not in half.message
         await setup(user("admin"), Layout(clusters=("c1",)))
-        good, silent = await broker(user("operator"))
-        assert (good.level, silent.level) == ("ok", "warn")
+        good, sizes, silent = await broker(user("operator"))
+        assert (good.level, sizes.level, silent.level) == ("ok", "ok", "warn")
+        assert "KINEMA_LOG 0 of 2048 MiB" in sizes.message
         bus = await connect(user("observer"))
         await bus.publish(origin(ClusterSnapshot(version=1, objects=()), id_="s1", cluster="c1", iteration="", now=NOW))
         await bus.close()
-        good, disk, old = await broker(user("operator"), server.monitor)
+        good, disk, _, old = await broker(user("operator"), server.monitor)
         assert good.message.endswith("with all streams and consumers")
         assert (disk.level, disk.message) == ("ok", "sync_interval is always")
         assert old.level == "warn"
         assert "version 1" in old.message
     finally:
         server.stop()
+
+
+async def test_streams_that_somebody_changed(tmp_path: Path) -> None:
+    """What services need to do right is a failure with the command that mends it; no bound on the size is a warning."""
+    async with running(tmp_path) as started:
+        client = await started.raw()
+
+        async def change(**changed: object) -> list[Finding]:
+            asked = await client.request("$JS.API.STREAM.INFO.KINEMA_LOG", timeout=60)
+            config = {**msgspec.json.decode(asked.data)["config"], **changed}
+            await client.request("$JS.API.STREAM.UPDATE.KINEMA_LOG", msgspec.json.encode(config), timeout=60)
+            return [one for one in await broker(started.settings("operator")) if one.check == "streams"]
+
+        wrong, _ = await change(allow_direct=False)
+        assert (wrong.level, wrong.message) == ("fail", "stream KINEMA_LOG: allow_direct is False, wanted True")
+        assert wrong.remediation.endswith("--cluster-name c1 --update")
+        (unbounded,) = await change(allow_direct=True, max_bytes=-1)
+        assert (unbounded.level, unbounded.message) == ("warn", "KINEMA_LOG may fill the disk: no max_bytes")
+
+
+@pytest.mark.parametrize(("days", "level"), [(5, "warn"), (30, "ok")])
+async def test_a_certificate_that_expires_soon(tmp_path: Path, days: int, level: str) -> None:
+    """Two weeks before, the doctor warns."""
+    ca = authority(tmp_path / "ca")
+    certificate, key = ca.issue("server", "IP:127.0.0.1", days=days)
+    server = NatsServer(tmp_path / "nats", more={"tls": {"cert_file": certificate, "key_file": key}})
+    server.start()
+    try:
+        url = server.url.replace("nats:", "tls:")
+        found = await broker(RuntimeSettings(cluster="c1", nats_url=url, nats_ca_file=ca.certificate))
+    finally:
+        server.stop()
+    (tls,) = (one for one in found if one.check == "broker TLS")
+    assert tls.level == level
+    assert tls.message == f"the broker's certificate expires in {days - 1} days"
+
+
+async def test_one_copy_on_several_servers(tmp_path: Path) -> None:
+    """Streams without copies on a broker cluster are a warning."""
+    async with running(tmp_path, servers=3) as started:
+        await setup(started.settings("admin"), Layout(clusters=("c1",), ack_wait_seconds=1), update=True)
+        found = {one.check: one for one in await broker(started.settings("operator"))}
+    assert found["streams"].level == "warn"
+    assert "one copy on a broker of several servers" in found["streams"].message

@@ -80,6 +80,7 @@ def run_setup(
 
     Returns:
         0 done, 1 refused, 2 wrong arguments, 4 something differs from what it should be, or markers of a plan stay.
+        After an update only those differences count with which services would do wrong: not sizes, copies and times.
     """
     report, lines, in_the_way = SetupReport(), [], ""
     try:
@@ -91,7 +92,7 @@ def run_setup(
             report = asyncio.run(setup(every[0], layout, update=streams.update))
             lines += [f"created {what}" for what in report.created]
             lines += [f"changed {what}" for what in report.changed]
-            lines += [f"differs: {what}" for what in report.drift]
+            lines += [f"{'unsafe' if what in report.unsafe else 'differs'}: {what}" for what in report.drift]
             lines += [] if lines else ["everything exists already"]
         if wish is not None:
             done, in_the_way = asyncio.run(_apply(wish))
@@ -102,7 +103,7 @@ def run_setup(
     emit(made, output, lambda: map(cell, lines))
     if in_the_way:
         print_error(in_the_way)
-    return 4 if report.drift or in_the_way else 0
+    return 4 if in_the_way or (report.unsafe if streams.update else report.drift) else 0
 
 
 def _policy_wish(kubeconfig: Path | None, context: str, policy: bool | None) -> Steering | None:

@@ -23,7 +23,7 @@ from kinema_cli.status.pipeline import read_status
 from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.runtime.bus import BusDeniedError, BusError
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_core.runtime.setup import inspect
+from kinema_core.runtime.setup import Inspection, inspect
 from kinema_kubernetes.client import Client, connect
 from kinema_kubernetes.errors import KubernetesError
 from kinema_observer.adapters.source import RESOURCES
@@ -33,6 +33,9 @@ OLDEST_BROKER: Final = (2, 11)
 """The first nats-server with expiry of single messages."""
 SILENT: Final = 900.0
 """Age of the state in seconds after which the rescheduler stops acting."""
+EXPIRES_SOON: Final = 14
+"""Days of a certificate's life that ought to be left."""
+RENEW: Final = "renew it at the broker: services refuse an expired one"
 _NODES: Final = next(item for item in RESOURCES if item.kind == "Node")
 
 
@@ -51,18 +54,41 @@ async def broker(settings: RuntimeSettings, monitor: str = "") -> list[Finding]:
     where = settings.nats_url
     disk = [await asyncio.to_thread(_disk, monitor)] if monitor else []
     try:
-        version, absent = await inspect(settings)
+        found = await inspect(settings)
     except BusDeniedError as error:
         return [Finding("broker", "fail", _about(where, error), "give the operator's user and password in KINEMA_NATS")]
     except BusError as error:
         return [Finding("broker", "fail", _about(where, error), "start nats-server with JetStream, or correct --nats")]
-    if _numbers(version) < OLDEST_BROKER:
-        return [Finding("broker", "fail", f"{where} is nats-server {version}", "use nats-server 2.11 or newer"), *disk]
-    if absent:
-        remedy = f"kinema setup --nats nats://admin:…@… --cluster-name {settings.cluster}"
-        return [Finding("broker", "fail", f"{where} lacks {shortened(', '.join(absent))}", remedy), *disk]
-    message = f"{where} is nats-server {version} with all streams and consumers"
-    return [Finding("broker", "ok", message), *disk, await _state(settings)]
+    disk += _certificate(found, settings)
+    is_server = f"{where} is nats-server {found.version}"
+    if _numbers(found.version) < OLDEST_BROKER:
+        return [Finding("broker", "fail", is_server, "use nats-server 2.11 or newer"), *disk]
+    setup = f"kinema setup --nats nats://admin:…@… --cluster-name {settings.cluster}"
+    if found.missing:
+        return [Finding("broker", "fail", f"{where} lacks {shortened(', '.join(found.missing))}", setup), *disk]
+    wrong = [Finding("streams", "fail", what, f"{setup} --update") for what in found.unsafe]
+    message = f"{is_server} with all streams and consumers"
+    sizes = [_sizes(found, f"{setup} --update --replicas 3")]
+    return [Finding("broker", "ok", message), *disk, *wrong, *sizes, await _state(settings)]
+
+
+def _certificate(found: Inspection, settings: RuntimeSettings) -> list[Finding]:
+    """Check that the broker's certificate does not expire soon; nothing without TLS."""
+    if found.certificate_until is None:
+        return []
+    left = (found.certificate_until - settings.clock().now()).days
+    said = f"the broker's certificate expires in {counted(left, 'day')}"
+    return [Finding("broker TLS", "warn" if left < EXPIRES_SOON else "ok", said, RENEW if left < EXPIRES_SOON else "")]
+
+
+def _sizes(found: Inspection, remedy: str) -> Finding:
+    """Check that streams are bounded, and copied where there are servers for copies."""
+    said = "; ".join(f"{one.name} {one.bytes >> 20} of {one.max_bytes >> 20} MiB" for one in found.streams)
+    if unbounded := [one.name for one in found.streams if one.max_bytes <= 0]:
+        return Finding("streams", "warn", f"{', '.join(unbounded)} may fill the disk: no max_bytes", remedy)
+    if found.has_peers and (alone := [one.name for one in found.streams if one.replicas == 1]):
+        return Finding("streams", "warn", f"{', '.join(alone)}: one copy on a broker of several servers", remedy)
+    return Finding("streams", "ok", f"{said}; copies of each: {min(one.replicas for one in found.streams)}")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

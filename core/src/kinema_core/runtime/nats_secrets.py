@@ -10,6 +10,7 @@ import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,6 +85,17 @@ class BrokerClient(Client):
             if self._context is None:
                 raise SecretError(str(error)) from error
         return self._context
+
+    @property
+    def has_peers(self) -> bool:
+        """Return whether the server belongs to a broker cluster."""
+        return bool(self._server_info.get("cluster"))
+
+    def certificate_until(self) -> datetime | None:
+        """Return when the server's certificate expires, None without TLS."""
+        writer = getattr(self._transport, "_io_writer", None)
+        shown = writer.get_extra_info("peercert") if writer is not None else None
+        return datetime.fromtimestamp(ssl.cert_time_to_seconds(shown["notAfter"]), UTC) if shown else None
 
     def _password(self) -> str:
         with suppress(SettingsError):

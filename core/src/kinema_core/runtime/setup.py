@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -37,6 +38,10 @@ _TRIES: Final = 40
 _PAUSE_SECONDS: Final = 0.5
 _DROPPING: Final = frozenset({"max_bytes", "max_age", "max_msgs_per_subject"})
 """Limits of a stream: a lower one drops messages."""
+_MATTERS_OF_SIZE: Final = frozenset(
+    {"max_bytes", "max_age", "num_replicas", "duplicate_window", "ack_wait", "max_deliver"}
+)
+"""Settings that decide how much is kept, how safely and how long; services are right with any value of them."""
 _OPEN_TO_OPERATOR: Final = (
     *(f"STREAM.INFO.{name}" for name in STREAMS.values()),
     f"CONSUMER.INFO.{STREAMS['LOG']}.",
@@ -76,11 +81,21 @@ class SetupReport:
     created: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     drift: tuple[str, ...] = ()
+    unsafe: tuple[str, ...] = ()
+    """Those of the differences with which services do wrong."""
 
 
-class _Config(msgspec.Struct, frozen=True):
+class _State(msgspec.Struct, frozen=True):
+    """Content of a stream."""
+
+    bytes: int = 0
+
+
+class _Info(msgspec.Struct, frozen=True):
+    """Answer about a stream or a consumer."""
+
     config: dict[str, Any] = msgspec.field(default_factory=dict)
-    error: ApiFault | None = None
+    state: _State = _State()
 
 
 @dataclass(frozen=True)
@@ -113,6 +128,7 @@ class _Builder:
     created: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     drift: list[str] = field(default_factory=list)
+    unsafe: list[str] = field(default_factory=list)
 
     async def ensure(self, part: _Part) -> None:
         """Create a part unless it is there; compare it with what is wanted if it is."""
@@ -130,7 +146,7 @@ class _Builder:
         data = await self.connection.api(part.info)
         fault = fault_of(data, part.what)
         if fault is None:
-            await self._compare(part, msgspec.json.decode(data, type=_Config).config)
+            await self._compare(part, msgspec.json.decode(data, type=_Info).config)
             return
         if fault.err_code not in _NOT_FOUND:
             raise fault_error(fault, part.what)
@@ -146,16 +162,19 @@ class _Builder:
         for key, value in part.wanted.items():
             if have.get(key) == value:
                 continue
-            differs = f"{part.what}: {key} is {have.get(key)!r}, wanted {value!r}"
+            differs = _differs(part, key, have)
             if not self.update:
-                self.drift.append(differs)
+                pass
             elif key in _DROPPING and 0 <= value < have.get(key, -1):
-                self.drift.append(f"{differs}; not changed, as it would drop messages")
+                differs += "; not changed, as it would drop messages"
             elif fault := await self._write(part, "update", {**have, key: value}):
-                self.drift.append(f"{differs}; not changed: {fault.description}")
+                differs += f"; not changed: {fault.description}"
             else:
                 self.changed.append(f"{part.what}: {key} from {have.get(key)!r} to {value!r}")
                 have = {**have, key: value}
+                continue
+            self.drift.append(differs)
+            self.unsafe += [] if key in _MATTERS_OF_SIZE else [differs]
 
     async def _write(
         self, part: _Part, action: Literal["create", "update"], config: Mapping[str, Any]
@@ -177,9 +196,22 @@ async def setup(settings: RuntimeSettings, layout: Layout, *, update: bool = Fal
         builder = _Builder(connection, update)
         for part in _parts(layout):
             await builder.ensure(part)
-        return SetupReport(tuple(builder.created), tuple(builder.changed), tuple(builder.drift))
+        return SetupReport(tuple(builder.created), tuple(builder.changed), tuple(builder.drift), tuple(builder.unsafe))
     finally:
         await connection.close()
+
+
+def _differs(part: _Part, key: str, have: Mapping[str, Any]) -> str:
+    return f"{part.what}: {key} is {have.get(key)!r}, wanted {part.wanted[key]!r}"
+
+
+class StreamSize(NamedTuple):
+    """A stream as an operator has sized it, and how much is in it."""
+
+    name: str
+    bytes: int
+    max_bytes: int
+    replicas: int
 
 
 class Inspection(NamedTuple):
@@ -187,12 +219,19 @@ class Inspection(NamedTuple):
 
     version: str
     """Of the server."""
-    missing: tuple[str, ...]
+    missing: tuple[str, ...] = ()
     """Streams and consumers that a cluster's services need and that are not there."""
+    unsafe: tuple[str, ...] = ()
+    """Differences from what services need to do right."""
+    streams: tuple[StreamSize, ...] = ()
+    has_peers: bool = False
+    """The server is one of a broker cluster."""
+    certificate_until: datetime | None = None
+    """When the server's certificate expires; None without TLS."""
 
 
 async def inspect(settings: RuntimeSettings) -> Inspection:
-    """Return the version of a broker, and what the services of the settings' cluster lack there.
+    """Return the state of a broker, and what the services of the settings' cluster lack there.
 
     Looks only at what the operator may ask about: the bucket of leases and the work queue are made along with it.
 
@@ -203,13 +242,28 @@ async def inspect(settings: RuntimeSettings) -> Inspection:
     await connection.open(settings)
     try:
         absent: list[str] = []
+        unsafe: list[str] = []
+        streams: list[StreamSize] = []
         for part in _parts(Layout(clusters=(settings.cluster,))):
-            if any(part.info.startswith(prefix) for prefix in _OPEN_TO_OPERATOR):
-                fault = fault_of(await connection.api(part.info), part.what)
-                if fault is not None and fault.err_code not in _NOT_FOUND:
-                    raise fault_error(fault, part.what)
-                absent += [part.what] if fault is not None else []
-        return Inspection(str(connection.client.connected_server_version), tuple(absent))
+            if not any(part.info.startswith(prefix) for prefix in _OPEN_TO_OPERATOR):
+                continue
+            data = await connection.api(part.info)
+            fault = fault_of(data, part.what)
+            if fault is not None and fault.err_code not in _NOT_FOUND:
+                raise fault_error(fault, part.what)
+            if fault is not None:
+                absent.append(part.what)
+                continue
+            info = msgspec.json.decode(data, type=_Info)
+            wrong = (key for key, value in part.wanted.items() if info.config.get(key) != value)
+            unsafe += [_differs(part, key, info.config) for key in wrong if key not in _MATTERS_OF_SIZE]
+            if not part.stream:
+                size, copies = info.config.get("max_bytes", -1), info.config.get("num_replicas", 1)
+                streams.append(StreamSize(part.name, info.state.bytes, size, copies))
+        client = connection.client
+        version = str(client.connected_server_version)
+        until = client.certificate_until()
+        return Inspection(version, tuple(absent), tuple(unsafe), tuple(streams), client.has_peers, until)
     finally:
         await connection.close()
 
