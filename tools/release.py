@@ -114,8 +114,8 @@ def _manifest(archive: Path) -> object:
             "version": f"v{VERSION}",
             "homepage": _HOME,
             "shortDescription": "Find the cheapest set of nodes",
-            "description": "Finds the cheapest set of nodes that can run a cluster's workloads, and the moves to it.",
-            "caveats": "Needs uv (https://docs.astral.sh/uv). The first call downloads the dependencies.",
+            "description": "Finds the cheapest set of nodes for a cluster's workloads,\nand the moves to it.\n",
+            "caveats": "Needs uv (https://docs.astral.sh/uv).\nThe first call downloads the dependencies.\n",
             "platforms": [
                 {"selector": {"matchLabels": {"os": system, "arch": processor}}, **packed}
                 for system, processor in _PLATFORMS

@@ -57,6 +57,26 @@ def test_the_manifest_names_the_archive_with_its_checksum(released: Path) -> Non
     assert sha256(archive.read_bytes()).hexdigest() == digest
 
 
+def test_krew_takes_the_manifest(released: Path) -> None:
+    """The rules of krew's own validation, which cannot be built here: names, texts, platforms, and what is packed."""
+    (path,) = released.glob("*.yaml")
+    manifest = yaml.safe_load(path.read_text())
+    spec = manifest["spec"]
+    assert (manifest["apiVersion"], manifest["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
+    assert manifest["metadata"]["name"] == path.stem
+    assert re.fullmatch(r"v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?", spec["version"])
+    assert 0 < len(spec["shortDescription"]) <= 70
+    assert max(map(len, [*spec["description"].splitlines(), *spec["caveats"].splitlines()])) <= 80
+    selectors = [tuple(sorted(one["selector"]["matchLabels"].items())) for one in spec["platforms"]]
+    assert len(set(selectors)) == len(selectors)
+    assert {name for one in selectors for name, _ in one} == {"arch", "os"}
+    for one in spec["platforms"]:
+        assert set(one) == {"selector", "uri", "sha256", "bin"}
+        assert re.fullmatch("[a-f0-9]{64}", one["sha256"])
+        with ZipFile(released / one["uri"].rpartition("/")[2]) as packed:
+            assert {one["bin"], "LICENSE"} <= set(packed.namelist())
+
+
 def test_equal_charts_are_equal_archives(tmp_path: Path) -> None:
     """A packed chart depends neither on when nor in which order Helm packed its files, and Helm still reads it."""
     archives = []
