@@ -9,7 +9,7 @@ import pytest
 from tests.support.builders import NOW, budget, cluster, deployed, node, offer, offers, selector, stateful
 from tests.support.plans import plan_for
 
-from kinema_core.events import Offer, PlacementRules, Plan, PodTerm, Spread, Volume, VolumeClaim
+from kinema_core.events import HostPort, Offer, PlacementRules, Plan, PodTerm, Spread, Volume, VolumeClaim
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.sequencing.waves import Transition, order_transition, with_steps
@@ -364,3 +364,22 @@ def test_a_volume_is_let_go_of_before_another_comes_to_a_full_node(limit: int | 
     at_once = msgspec.structs.replace(plan, steps=tuple(msgspec.structs.replace(one, wave=1) for one in plan.steps))
     codes = {found.code for found in check_plan(at_once, on, offers(), NOW, ordered=True)}
     assert codes == ({"wave-overfull"} if limit == 1 else set())
+
+
+def test_a_host_port_is_free_one_wave_after_its_pod_left() -> None:
+    """A node without the port takes the pod at once."""
+    port = PlacementRules(host_ports=(HostPort(port=80, protocol="TCP"),))
+    on = cluster(
+        [node(f"n{n}") for n in (1, 2, 3)], deployed("a", ["n1"], rules=port), deployed("b", ["n2"], rules=port)
+    )
+    _, transition = ordered(on, to={"shop/a-0": "n2", "shop/b-0": "n3"})
+    assert told(transition) == ["1 move shop/b-0 n3", "2 move shop/a-0 n2"]
+
+
+def test_a_volume_that_several_pods_use_is_released_by_none() -> None:
+    """Pods that share it on two nodes may come to a third one together."""
+    rules = PlacementRules(claims=("data",))
+    disk = (Volume(name="pv", uid="v"), VolumeClaim(name="data", namespace="shop", uid="c", volume="pv"))
+    on = cluster([node(f"n{n}") for n in (1, 2, 3)], disk, deployed("a", ["n1", "n2"], rules=rules))
+    _, transition = ordered(on, to={"shop/a-0": "n3", "shop/a-1": "n3"}, delete=["n1", "n2"])
+    assert told(transition)[:2] == ["1 move shop/a-0 n3", "1 move shop/a-1 n3"]
