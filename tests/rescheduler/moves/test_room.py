@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 from tests.rescheduler.harness import World
 from tests.support.builders import NOW, cluster, deployed, node, offers, pod
 from tests.support.plans import plan_for
 
-from kinema_core.events import PlacementRules, Plan, Volume, VolumeClaim
+from kinema_core.events import PlacementRules, Plan, PlanStep, Volume, VolumeClaim
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
 from kinema_rescheduler.moves.room import Room
 from kinema_rescheduler.plan.limits import Limits
@@ -65,6 +66,18 @@ async def test_where_all_room_is_given_away_one_pod_stays() -> None:
     world = World(*tight(), limits=Limits(blocked_seconds=30))
     world.memory.pods["shop/stranger"] = pod("stranger", node="to-a", cpu=500, created=NOW)
     world.alter("to-z", unschedulable=True)
+    await world.completes("old-a", "to-a", "to-b", "to-c", "to-z")
+    assert homes(world) == {"a": "old-a", "b": "to-b", "c": "to-c"}
+
+
+async def test_no_pod_goes_elsewhere_while_later_waves_count_on_what_is_free() -> None:
+    """The pod whose place was taken stays, though the fourth node has room: the next wave was checked without it."""
+    before, plan = tight()
+    waves = {"shop/a-0": 1, "shop/b-0": 2, "shop/c-0": 2}
+    moves = [PlanStep(wave=wave, action="move", pod=key, node=f"to-{key[5]}") for key, wave in waves.items()]
+    ends = [PlanStep(wave=3, action="delete", node=f"old-{name}") for name in NAMES]
+    world = World(before, structs.replace(plan, steps=(*moves, *ends)), limits=Limits(blocked_seconds=30))
+    world.memory.pods["shop/stranger"] = pod("stranger", node="to-a", cpu=500, created=NOW)
     await world.completes("old-a", "to-a", "to-b", "to-c", "to-z")
     assert homes(world) == {"a": "old-a", "b": "to-b", "c": "to-c"}
 

@@ -92,11 +92,12 @@ async def test_conflict_is_tried_again_with_a_pause() -> None:
     assert max(intent.attempt for intent in world.intents()) == 2
 
 
-async def test_missing_right_ends_the_plan_without_a_storm() -> None:
+@pytest.mark.parametrize("kind", ["surge-up", "surge-down"])
+async def test_missing_right_ends_the_plan_without_a_storm(kind: str) -> None:
     """A refused right is not tried again and again: the plan is given up after seconds."""
-    world = flaky_world("surge-up", PermanentError("denied", "forbidden"), 100)
+    world = flaky_world(kind, PermanentError("denied", "forbidden"), 100)
     await world.aborts("denied", "n1", "n2")
-    assert sum(intent.step.kind == "surge-up" for intent in world.intents()) == 1
+    assert sum(intent.step.kind == kind for intent in world.intents()) == 1
 
 
 @pytest.mark.parametrize(
