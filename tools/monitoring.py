@@ -25,6 +25,8 @@ RUNBOOKS: Final = _ROOT / "docs" / "alerts.md"
 _URL: Final = "https://github.com/kinema/kinema/blob/main/docs/alerts.md#"
 _COLUMNS: Final = 24
 _HEIGHT: Final = 8
+_COUNT: Final = "short"
+"""Grafana's unit of plain numbers."""
 _SCHEMA_VERSION: Final = 39
 """Of Grafana 10 and newer."""
 
@@ -55,52 +57,52 @@ DASHBOARDS: Final[Mapping[str, Sequence[Panel]]] = {
             "Cost of the nodes",
             "currencyUSD",
             {
-                "now": 'kinema_cost_usd_per_hour{CLUSTER, figure="before"}',
-                "by the newest plan": 'kinema_cost_usd_per_hour{CLUSTER, figure="after"}',
-                "lower bound": 'kinema_cost_usd_per_hour{CLUSTER, figure="bound"}',
+                "{{cluster}} now": 'max by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="before"})',
+                "{{cluster}} by the plan": 'max by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="after"})',
+                "{{cluster}} lower bound": 'max by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="bound"})',
             },
         ),
         Panel(
             "Saving of the newest plan, per hour",
             "currencyUSD",
             {
-                "saving": 'sum by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="before"}) '
-                '- sum by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="after"})'
+                "{{cluster}}": 'max by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="before"}) '
+                '- max by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="after"})'
             },
         ),
         Panel(
             "Distance from the lower bound",
             "percentunit",
             {
-                "gap": 'sum by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="after"}) '
-                '/ sum by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="bound"}) - 1'
+                "{{cluster}}": 'max by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="after"}) '
+                '/ max by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="bound"}) - 1'
             },
         ),
         Panel(
             "Nodes booted, deleted and kept, a day",
-            "short",
+            _COUNT,
             {"{{change}}": "sum by (change) (increase(kinema_nodes_total{CLUSTER}[1d]))"},
         ),
     ),
     "work": (
         Panel(
             "Verdicts, an hour",
-            "short",
+            _COUNT,
             {"{{verdict}} {{rule}}": "sum by (verdict, rule) (increase(kinema_verdicts_total{CLUSTER}[1h]))"},
         ),
         Panel(
             "Plans by status, an hour",
-            "short",
+            _COUNT,
             {"{{status}}": "sum by (status) (increase(kinema_plans_total{CLUSTER}[1h]))"},
         ),
         Panel(
             "Executions, an hour",
-            "short",
+            _COUNT,
             {"{{outcome}}": "sum by (outcome) (increase(kinema_executions_total{CLUSTER}[1h]))"},
         ),
         Panel(
             "Pods moved, an hour",
-            "short",
+            _COUNT,
             {
                 "{{strategy}}": "sum by (strategy) (increase(kinema_moves_total{CLUSTER}[1h]))",
                 "not on their planned node": "sum(increase(kinema_placement_misses_total{CLUSTER}[1h]))",
@@ -108,22 +110,39 @@ DASHBOARDS: Final[Mapping[str, Sequence[Panel]]] = {
         ),
         Panel(
             "Reasons not to begin, an hour",
-            "short",
+            _COUNT,
             {"{{reason}}": "sum by (reason) (increase(kinema_iterations_skipped_total{CLUSTER}[1h]))"},
         ),
         Panel(
             "Steps by outcome, an hour",
-            "short",
+            _COUNT,
             {"{{kind}} {{outcome}}": "sum by (kind, outcome) (increase(kinema_steps_total{CLUSTER}[1h]))"},
         ),
     ),
     "health": (
-        Panel("Age of the cluster state", "s", {"{{service}}": "max by (service) (kinema_state_age_seconds{CLUSTER})"}),
-        Panel("Processes that lead", "short", {"{{service}}": "sum by (service) (kinema_leader{CLUSTER})"}),
-        Panel("Closed nodes", "short", {"nodes": "max(kinema_disrupted_nodes{CLUSTER})"}),
-        Panel("Kinds of objects that cannot be seen", "short", {"kinds": "max(kinema_blind_kinds{CLUSTER})"}),
         Panel(
-            "Age of events when handled", "s", {"{{service}}": "max by (service) (kinema_event_lag_seconds{CLUSTER})"}
+            "Age of the cluster state",
+            "s",
+            {"{{cluster}} {{service}}": "max by (cluster, service) (kinema_state_age_seconds{CLUSTER})"},
+        ),
+        Panel(
+            "Processes that lead",
+            _COUNT,
+            {"{{cluster}} {{service}}": "sum by (cluster, service) (kinema_leader{CLUSTER})"},
+        ),
+        Panel("Closed nodes", _COUNT, {"{{cluster}}": "max by (cluster) (kinema_disrupted_nodes{CLUSTER})"}),
+        Panel(
+            "Kinds of objects that cannot be seen",
+            _COUNT,
+            {"{{cluster}}": "max by (cluster) (kinema_blind_kinds{CLUSTER})"},
+        ),
+        Panel(
+            "Age of events when handled",
+            "s",
+            {
+                "{{cluster}} {{service}}": "max by (cluster, service) (kinema_event_lag_seconds{CLUSTER}) "
+                "and sum by (cluster, service) (increase(kinema_events_total{CLUSTER}[5m])) > 0"
+            },
         ),
         Panel(
             "Time of handling, 95th percentile",
@@ -135,10 +154,14 @@ DASHBOARDS: Final[Mapping[str, Sequence[Panel]]] = {
         ),
         Panel(
             "Dead letters, an hour",
-            "short",
+            _COUNT,
             {"{{service}} {{reason}}": "sum by (service, reason) (increase(kinema_dead_letters_total{CLUSTER}[1h]))"},
         ),
-        Panel("Lag of the event loop", "s", {"{{service}}": "max by (service) (kinema_loop_lag_seconds{CLUSTER})"}),
+        Panel(
+            "Lag of the event loop",
+            "s",
+            {"{{cluster}} {{service}}": "max by (cluster, service) (kinema_loop_lag_seconds{CLUSTER})"},
+        ),
     ),
 }
 """Dashboards by name: what is saved, what is done, and whether all is well."""
@@ -287,14 +310,21 @@ def dashboard(name: str) -> Mapping[str, Any]:
 
 def _panel(number: int, panel: Panel) -> Mapping[str, Any]:
     width = _COLUMNS // 2
+    # A value holds until the next one; a cost may be below zero, and counts are whole in spite of `increase`.
+    defaults: dict[str, Any] = {"unit": panel.unit, "custom": {"axisSoftMin": 0, "lineInterpolation": "stepAfter"}}
+    if panel.unit == _COUNT:
+        defaults["decimals"] = 0
     return {
         "id": number + 1,
         "type": "timeseries",
         "title": panel.title,
         "datasource": _datasource(),
         "gridPos": {"x": number % 2 * width, "y": number // 2 * _HEIGHT, "w": width, "h": _HEIGHT},
-        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
-        "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
+        "fieldConfig": {"defaults": defaults, "overrides": []},
+        "options": {
+            "legend": {"calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": True},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        },
         "targets": [
             {"refId": chr(ord("A") + index), "expr": of_clusters(query), "legendFormat": legend}
             for index, (legend, query) in enumerate(panel.queries.items())

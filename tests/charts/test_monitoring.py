@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from tools import monitoring
 from tools.settings_reference import SERVICES
 
@@ -31,6 +34,8 @@ from kinema_core.events import (
 )
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.loop import LoopMetrics
+
+register_default_plugins()
 
 _METRIC: Final = re.compile(r"\bkinema_[a-z_]+")
 _OF_OBSERVER: Final = "kinema_disrupted_nodes"
@@ -138,6 +143,33 @@ def test_queries_name_metrics_that_exist() -> None:
 
 
 @pytest.mark.parametrize("name", monitoring.DASHBOARDS)
+def test_dashboards_are_of_grafanas_schema(name: str) -> None:
+    """Grafana's own classes know every field and add none to the options of a panel."""
+    dashboard = json.loads((monitoring.FILES / "dashboards" / f"{name}.json").read_text())
+    known = json.loads(JSONEncoder().encode(Dashboard.from_json(dashboard)))
+    assert list(differences(dashboard, known)) == []
+    assert [one["options"] for one in known["panels"]] == [one["options"] for one in dashboard["panels"]]
+
+
+def differences(value: Any, other: Any, path: str = "") -> Iterator[str]:
+    """Return places of a value that another one lacks or has otherwise."""
+    if isinstance(value, dict) and isinstance(other, dict):
+        for name in value:
+            yield from differences(value[name], other.get(name), f"{path}.{name}")
+    elif isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
+        for place, (one, another) in enumerate(zip(value, other, strict=True)):
+            yield from differences(one, another, f"{path}[{place}]")
+    elif value != other:
+        yield path
+
+
+@pytest.mark.parametrize("query", queries())
+def test_clusters_are_apart(query: str) -> None:
+    """A dashboard shows several clusters at once, so that the largest of all their gauges belongs to none."""
+    assert not re.search(r"max\((?!_)|max by \((?!cluster)", query)
+
+
+@pytest.mark.parametrize("name", monitoring.DASHBOARDS)
 def test_panels_of_a_dashboard_do_not_overlap(name: str) -> None:
     """Ids are unique, every panel lies in the grid, and every query has its letter."""
     panels: Sequence[Any] = json.loads((monitoring.FILES / "dashboards" / f"{name}.json").read_text())["panels"]
@@ -165,6 +197,7 @@ WELL: Final = {
     'kinema_iterations_skipped_total{cluster="c1", reason="reschedule-recent"}': "0+1x1500",
     'kinema_steps_total{cluster="c1", kind="boot", outcome="done"}': "0+1x1500",
     'kinema_event_lag_seconds{cluster="c1", service="decider"}': "1x1500",
+    'kinema_events_total{cluster="c1", service="decider", kind="plan-proposed", outcome="answered"}': "0+1x1500",
     # It has handled one old event since it started again; the gauge keeps that value until the next one comes.
     'kinema_event_lag_seconds{cluster="c1", service="predictor"}': "500x1500",
     'kinema_events_total{cluster="c1", service="predictor", kind="iteration-started", outcome="answered"}': "1x1500",
