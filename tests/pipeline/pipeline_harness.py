@@ -198,6 +198,8 @@ async def followed(
             await strikes.strike(pipeline, progress)
             await asyncio.sleep(_STRIKE_SECONDS)
         with contextlib.suppress(BusError):
+            if await pipeline.bus.head("LOG") < position:  # an older log was put in its place
+                progress, position = Progress(), 0
             async for item in pipeline.bus.read("LOG", start=position + 1):
                 position = item.sequence
                 if isinstance(item, Stored):

@@ -69,7 +69,7 @@ class TestTable:
         """Services and the operator have no right to change a stream or a consumer."""
         rights = publish_rights(user, ["c1", "c2"])
         if user == ADMIN:
-            assert rights == ["$JS.API.>"]
+            assert rights == ["$JS.API.>", "$JS.SNAPSHOT.>"]
             return
         words = ("CREATE", "DELETE", "UPDATE", "PURGE", "STREAM.>", "API.>")
         assert not [right for right in rights if any(word in right for word in words)]

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
+from kinema_cli.admin.backup import backup, restore
 from kinema_cli.admin.nats_rights import nats_rights
 from kinema_cli.admin.rbac import rbac
 from kinema_cli.doctor.command import doctor
@@ -25,7 +26,7 @@ _GROUPS: Final = {
     "Analyze (read-only)": ("plan", "explain", "replay"),
     "Run": ("demo", "up"),
     "Operate": ("status", "plans", "approve", "pause", "resume", "abort", "record"),
-    "Administer": ("doctor", "setup", "rbac", "nats-rights", "version"),
+    "Administer": ("doctor", "setup", "rbac", "nats-rights", "backup", "restore", "version"),
 }
 """Headings of the help, and the commands below them."""
 
@@ -130,6 +131,14 @@ _command(
     "Print the broker's users and their rights",
     "kinema nats-rights --cluster-name prod > authorization.conf",
 )(nats_rights)
+_command(
+    "Copy the broker's streams into a directory",
+    "kinema backup --nats nats://admin:…@host:4222 --out backup-monday",
+)(backup)
+_command(
+    "Make the streams of a backup on an empty broker",
+    "kinema restore backup-monday --nats nats://admin:…@host:4222",
+)(restore)
 _command(
     "Check cluster, rights, prices and broker",
     "kinema doctor",

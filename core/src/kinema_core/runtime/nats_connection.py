@@ -285,9 +285,9 @@ class Connection:
         """Call the JetStream API and give its answer as it came, errors included."""
         return (await self.request(f"$JS.API.{name}", msgspec.json.encode(body) if body is not None else b"")).data
 
-    async def info(self, name: str, what: str, kind: type[A]) -> A:
+    async def info(self, name: str, what: str, kind: type[A], body: object = None) -> A:
         """Call the JetStream API about `what` and decode its answer; raises BusError for an error in it."""
-        return _answer(await self.api(name), what, kind)
+        return _answer(await self.api(name, body), what, kind)
 
     async def store(self, subject: str, payload: bytes, what: str, headers: Mapping[str, str]) -> Ack:
         """Send a message to a stream and wait until it is stored; raises BusError for an error in the answer."""

@@ -33,7 +33,7 @@ from kinema_core.runtime.topology import (
 )
 
 ADMIN: Final = "admin"
-"""Creates streams and consumers; publishes no event."""
+"""Creates, copies and restores streams and consumers; publishes no event."""
 OPERATOR: Final = "operator"
 """The command line: reads everything, publishes the operator's word."""
 USERS: Final[tuple[str, ...]] = (*PUBLISHES, ADMIN)
@@ -140,7 +140,7 @@ def _text(block: Mapping[str, object]) -> str:
 def publish_rights(user: str, clusters: Sequence[str]) -> list[str]:
     """Subjects that a user may publish on, API calls included, sorted."""
     if user == ADMIN:
-        return ["$JS.API.>"]
+        return ["$JS.API.>", "$JS.SNAPSHOT.>"]
     rights = set(_reading(user))
     for cluster in clusters:
         rights.update(_publishing(user, cluster))
