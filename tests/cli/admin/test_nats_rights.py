@@ -41,7 +41,11 @@ def test_tokens_are_made_by_nsc() -> None:
     lines = CliRunner().invoke(app, [*TWO, "--auth", "jwt", "--account-size", "15Gi"]).stdout.splitlines()
     assert len(lines) == 2 * (2 + len(USERS))
     assert lines[1].startswith("nsc edit account --name kinema-prod --js-disk-storage 16106127360 --js-streams ")
-    assert [line for line in lines if "add user --account kinema-eu.test --name admin --allow-pub '$JS.API.>,$JS.SNAPSHOT.>'" in line]
+    assert [
+        line
+        for line in lines
+        if "add user --account kinema-eu.test --name admin --allow-pub '$JS.API.>,$JS.SNAPSHOT.>'" in line
+    ]
 
 
 def test_a_size_that_is_none_is_refused() -> None:

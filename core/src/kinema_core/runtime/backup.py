@@ -1,8 +1,8 @@
 """Copies of the streams in a directory, and brokers that begin with such a copy.
 
 The broker makes the copy, with sequences, message ids and the positions of consumers. LOG is copied before STATE: every
-state that an event in the copy refers to is then in the copy. The bucket of leases is not copied: a new one gives tokens
-above all that were given before, and so above the marks that are on nodes and pods.
+state that an event in the copy refers to is then in the copy. The bucket of leases is not copied: a new one gives
+tokens above all that were given before, and so above the marks that are on nodes and pods.
 """
 
 from __future__ import annotations
@@ -61,9 +61,7 @@ async def back_up(settings: RuntimeSettings, directory: Path) -> list[Copied]:
     Raises:
         BackupError: the directory holds something. BusError.
     """
-    if directory.exists() and any(directory.iterdir()):
-        raise BackupError(f"{directory} is not empty: name another directory")
-    directory.mkdir(parents=True, exist_ok=True)
+    _make_empty(directory)
     connection = Connection("kinema-backup")
     await connection.open(settings)
     try:
@@ -72,6 +70,13 @@ async def back_up(settings: RuntimeSettings, directory: Path) -> list[Copied]:
         await connection.close()
     (directory / MANIFEST).write_bytes(msgspec.json.encode(found))
     return found
+
+
+def _make_empty(directory: Path) -> None:
+    """Make a directory; raises BackupError if it holds something."""
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise BackupError(f"{directory} is not empty: name another directory")
 
 
 async def _snapshot(connection: Connection, name: str, file: Path) -> Copied:
@@ -97,7 +102,7 @@ async def _snapshot(connection: Connection, name: str, file: Path) -> Copied:
 
 
 def _check_end(headers: dict[str, str], what: str) -> None:
-    """Raise BusUnavailableError if the broker gave up."""
+    """Raise BusUnavailableError unless the broker has sent all."""
     if headers.get("Status", "204") != "204":
         raise BusUnavailableError(f"{what}: its copy ended early: {headers.get('Description', headers)}")
 
