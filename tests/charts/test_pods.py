@@ -318,3 +318,21 @@ def test_helm_test_succeeds_for_every_chart(installed: Installed) -> None:
     """Each chart's test runs in a container, and Helm says that all have succeeded."""
     told = installed.did("test", "kinema")
     assert told.count("Phase:          Succeeded") == len(SERVICES) + 1, told
+
+
+@pytest.mark.usefixtures("outcome")
+def test_each_service_runs_alone_on_a_broker_that_is_there(installed: Installed, tmp_path: Path) -> None:
+    """Those of the umbrella end when they are told to; each one installed by itself becomes ready, as its test says."""
+    given = values(tmp_path)
+    enabled = {"nats": True, **dict.fromkeys(SERVICES, False)}
+    installed.kubelet.ended.clear()
+    installed.did("upgrade", "kinema", str(CHARTS / "kinema"), "--wait", values={**given, "enabled": enabled})
+    path = f"/api/v1/namespaces/{SPACE}/pods"
+    installed.admin.until(path, lambda found: {one["metadata"]["name"] for one in found["items"]} == {"kinema-nats-0"})
+    ended = {one.pod.main.name: one.end for one in installed.kubelet.ended}
+    assert {name: ended[name] for name in SERVICES} == dict.fromkeys(SERVICES, 0)
+    for service in SERVICES:
+        name = f"kinema-{service}"
+        own = {"cluster": CLUSTER, "nats": {"url": f"nats://kinema-nats.{SPACE}.svc:4222"}}
+        installed.did("install", name, str(CHARTS / name), "--wait", "--timeout=5m", values={**given[service], **own})
+        assert "Phase:          Succeeded" in installed.did("test", name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -18,21 +17,11 @@ from tests.controlplane.access import Access, RefusedError
 from tests.controlplane.plane import Options, running
 from tests.e2e.pipeline_run import SETTINGS, catalog
 from tests.e2e.small import OLD_NODES, small_cluster
+from tests.support.engine import ROOT, SECONDS, docker, require
 
-ROOT = Path(__file__).resolve().parents[2]
 SERVICES = ("observer", "predictor", "optimizer", "decider", "rescheduler")
-SECONDS = 600
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
-
-
-def docker(*arguments: str, check: bool = True, environment: Mapping[str, str] | None = None) -> str:
-    """Run docker in the clone; gives what it prints."""
-    command = ["docker", *arguments]
-    own = {**os.environ, **(environment or {})}
-    done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False, timeout=SECONDS)
-    assert not check or done.returncode == 0, f"{command}: {done.stderr}"
-    return done.stdout + done.stderr
 
 
 @dataclass(frozen=True)
@@ -73,16 +62,11 @@ def await_that(holds: Callable[[], bool], project: Project) -> None:
 @pytest.fixture(scope="module")
 def engine() -> None:
     """Skip where images cannot be run."""
-    if shutil.which("docker") is None:
-        pytest.skip("no docker on the PATH")
-    for need in (("info",), ("compose", "version")):
-        said = docker(*need, check=False)
-        if "Cannot connect" in said or "not a docker command" in said:
-            pytest.skip(f"docker {' '.join(need)}: {said.strip().splitlines()[-1]}")
-    images = docker("compose", "--profile", "demo", "config", "--images").split()
-    absent = [image for image in images if "Error" in docker("image", "inspect", image, check=False)]
-    if absent:
-        pytest.skip(f"no image {', '.join(sorted(set(absent)))}: run `make containers`")
+    require(())
+    said = docker("compose", "version", check=False)
+    if "not a docker command" in said:
+        pytest.skip(f"docker compose version: {said.strip().splitlines()[-1]}")
+    require(docker("compose", "--profile", "demo", "config", "--images").split())
 
 
 @pytest.fixture

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
 
 import pytest
 
-SECONDS = 600
+ROOT: Final = Path(__file__).resolve().parents[2]
+SECONDS: Final = 600
 
 
-def docker(*arguments: str, check: bool = True) -> str:
-    """Run docker and return what it prints."""
+def docker(*arguments: str, check: bool = True, environment: Mapping[str, str] | None = None) -> str:
+    """Run docker in the clone and return what it prints."""
     command = ["docker", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+    own = {**os.environ, **(environment or {})}
+    done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert not check or done.returncode == 0, f"{command}: {done.stderr}"
     return done.stdout + done.stderr
 
@@ -27,7 +31,7 @@ def require(images: Iterable[str]) -> None:
     said = docker("info", check=False)
     if "Cannot connect" in said:
         pytest.skip(f"docker info: {said.strip().splitlines()[-1]}")
-    absent = [image for image in images if "Error" in docker("image", "inspect", image, check=False)]
+    absent = [image for image in sorted(set(images)) if "Error" in docker("image", "inspect", image, check=False)]
     if absent:
         tell = pytest.fail if os.environ.get("KINEMA_REQUIRE_ALL") == "1" else pytest.skip
         tell(f"no image {', '.join(absent)}: run `make containers`")
