@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.rescheduler.harness import WEB, World
 from tests.rescheduler.memory_cluster import Pace
+from tests.rescheduler.moves.test_surges_left import context, ended
 from tests.rescheduler.plan.test_crashes import at_pass, check_once
-from tests.rescheduler.plans_in_memory import crowded_plan, fragmented_plan, two_rolls_plan
+from tests.rescheduler.plans_in_memory import crowded_plan, fragmented_plan, rolling_plan, two_rolls_plan
 from tests.support.builders import NOW, amounts, cluster, deployed, node, offers, pod, selector
 from tests.support.plans import plan_for
 
@@ -20,6 +23,8 @@ from kinema_core.events import (
     StepFailed,
     StepSucceeded,
 )
+from kinema_core.model.cluster import all_objects, from_objects
+from kinema_rescheduler.moves.roll import unrolled
 from kinema_rescheduler.names import ROLLED
 from kinema_rescheduler.plan.limits import Limits
 
@@ -168,3 +173,27 @@ async def test_a_paused_deployment_is_left_alone_at_once() -> None:
     told = {event.body.step: event.body for event in world.log() if isinstance(event.body, StepFailed)}
     assert (told[f"skip/{WEB}"].reason, "paused" in told[f"skip/{WEB}"].detail) == ("held", True)
     assert world.memory.revisions[WEB] == 0
+
+
+@pytest.mark.parametrize(
+    ("generation", "ready", "finished", "expected"),
+    [
+        (5, True, False, (False, True)),
+        (4, True, False, (False, False)),
+        (4, False, False, (False, True)),
+        (5, True, True, (True, False)),
+    ],
+)
+def test_the_strategy_comes_back_with_the_template(
+    generation: int, ready: bool, finished: bool, expected: tuple[bool, bool]
+) -> None:
+    """Once, when the controller has replaced the pods, or when pods that are not Ready have had their time."""
+    on, _ = rolling_plan()
+    web: dict[str, Any] = {"generation": generation, "observed_generation": generation}
+    changed = {WEB: web, "shop/web-0": {"ready": ready}}
+    objects = [replace(item, **changed[item.key]) if item.key in changed else item for item in all_objects(on)]
+    back = ended("revert", 1, figures=FrozenMap(generation=5))
+    finish = [ended("finalize-rollout", 1)] if finished else []
+    ctx = context(from_objects(objects, 2), ended("roll", 1), *finish, passed=timedelta(seconds=601))
+    found = unrolled(ctx, WEB, back)
+    assert (found.over, bool(found.bodies)) == expected

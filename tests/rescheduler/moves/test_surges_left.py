@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.rescheduler.plans_in_memory import small_plan
 from tests.support.builders import NOW
 
-from kinema_core.events import Event, PlanAccepted, Step, StepKind
+from kinema_core.events import EMPTY, Event, Figures, PlanAccepted, Step, StepKind
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.journal.execution import Execution, Progress
@@ -22,10 +22,20 @@ from kinema_rescheduler.plan.limits import Limits
 WEB = "Deployment/shop/web"
 
 
-def ended(kind: StepKind, number: int, **more: Any) -> Progress:
-    """A step of the surge of pods that are gone by now, done."""
+def ended(kind: StepKind, number: int, figures: Figures = EMPTY, **more: Any) -> Progress:
+    """A step of the move of pods that are gone by now, done."""
     step = Step(id=f"{kind}/{WEB}/{number}", kind=kind, target=WEB, **{"pods": ("gone",), **more})
-    return Progress(step=step, attempt=1, first=NOW, intended=NOW, deadline=NOW, state="done", result="done", ended=NOW)
+    return Progress(
+        step=step,
+        attempt=1,
+        first=NOW,
+        intended=NOW,
+        deadline=NOW,
+        state="done",
+        result="done",
+        ended=NOW,
+        figures=figures,
+    )
 
 
 def accepted() -> Event:
@@ -50,13 +60,15 @@ def test_every_surge_without_its_end_is_taken_back(
     assert surges_left(context(cluster, *(ended(kind, number) for kind, number in steps))) == expected
 
 
-def context(cluster: Cluster, *progresses: Progress) -> ExecutionContext:
+def context(cluster: Cluster, *progresses: Progress, passed: timedelta = timedelta()) -> ExecutionContext:
     """An execution that has come so far."""
     _, plan = small_plan()
     execution = Execution(
         cause=accepted(), plan_id="plan-1", plan=plan, steps={item.step.id: item for item in progresses}
     )
-    return ExecutionContext(execution=execution, plan=plan, cluster=cluster, now=NOW, limits=Limits(), fencing=1)
+    return ExecutionContext(
+        execution=execution, plan=plan, cluster=cluster, now=NOW + passed, limits=Limits(), fencing=1
+    )
 
 
 @pytest.mark.parametrize(
