@@ -60,6 +60,9 @@ Free: TypeAlias = dict[str, Any]
 """An object whose form Kubernetes checks."""
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]*$")]
 """Part of a subject on the broker."""
+Size: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[1-9][0-9]*(Mi|Gi)$")]
+"""Size that `kinema setup` takes."""
+Port: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Unset: TypeAlias = msgspec.UnsetType
 """A value that charts share: what a chart does not set comes from `global.kinema`, else from `SHARED`."""
 
@@ -86,7 +89,7 @@ class Image(Images, frozen=True):
 
     repository: str = ""
     """Name of the image."""
-    digest: str = ""
+    digest: Annotated[str, msgspec.Meta(pattern="^(sha256:[0-9a-f]{64})?$")] = ""
     """Takes the place of the tag: `sha256:…`."""
 
 
@@ -158,7 +161,7 @@ class Egress(Closed, frozen=True):
 class NetworkPolicy(Egress, frozen=True):
     """What may reach the pods and what they may reach."""
 
-    api_server_ports: tuple[int, ...] | Unset = msgspec.UNSET
+    api_server_ports: tuple[Port, ...] | Unset = msgspec.UNSET
     """Ports of the API server behind its Service."""
 
 
@@ -167,7 +170,7 @@ class PodMonitor(_Values, frozen=True):
 
     enabled: bool | Unset = msgspec.UNSET
     """Only where the API server has `monitoring.coreos.com/v1`."""
-    interval: str | Unset = msgspec.UNSET
+    interval: Annotated[str, msgspec.Meta(pattern="^[1-9][0-9]*(ms|s|m|h)$")] | Unset = msgspec.UNSET
     """How often metrics are read."""
     labels: dict[str, str] | Unset = msgspec.UNSET
     """By which your Prometheus selects monitors."""
@@ -271,9 +274,9 @@ class Streams(_Values, frozen=True):
     """false: the broker was prepared by other means."""
     replicas: Literal[1, 3, 5] = 1
     """Copies of each stream, each on a server of its own."""
-    state_size: str = "2Gi"
+    state_size: Size = "2Gi"
     """Size of the stream of cluster states; its oldest messages go first."""
-    log_size: str = "2Gi"
+    log_size: Size = "2Gi"
     """Size of the stream of plans and steps; its oldest messages go first."""
 
 
@@ -302,7 +305,7 @@ class Storage(_Values, frozen=True):
 
     size: str = "8Gi"
     """Of the volume."""
-    max_file_store: str = "6G"
+    max_file_store: Annotated[str, msgspec.Meta(pattern="^[1-9][0-9]*[KMGT]i?B?$")] = "6G"
     """What all streams together may take: at most 80% of the volume."""
     storage_class: str = ""
     """Empty: the cluster's default."""

@@ -15,6 +15,7 @@ from tools.release import VERSION
 from tools.settings_reference import SERVICES
 
 from kinema_cli.admin import steering_policy
+from kinema_cli.admin.rbac import rules_by_service
 from kinema_core.runtime.rights import USERS
 from kinema_core.runtime.settings import load
 from kinema_kubernetes.rights import as_written
@@ -92,6 +93,15 @@ def test_lint_finds_nothing(helm: Helm, chart: str) -> None:
         ("kinema-rescheduler", {**PROVIDED, "replicas": 0}, "at '/replicas': minimum: got 0, want 1"),
         ("kinema-observer", {**NAMED, "settings": {"kubeconfig": "f"}}, "at '/settings': additional properties"),
         ("kinema-setup", {**NAMED, "streams": {"replicas": 2}}, "at '/streams/replicas': value must be one of"),
+        ("kinema-setup", {**NAMED, "streams": {"logSize": "10G"}}, "at '/streams/logSize': '10G' does not match"),
+        ("kinema-decider", {**NAMED, "image": {"digest": "latest"}}, "at '/image/digest': 'latest' does not match"),
+        ("kinema-nats", {**NAMED, "storage": {"maxFileStore": "80%"}}, "at '/storage/maxFileStore': '80%' does not"),
+        ("kinema-observer", {**NAMED, "podMonitor": {"interval": "30"}}, "at '/podMonitor/interval': '30' does not"),
+        (
+            "kinema-observer",
+            {**NAMED, "networkPolicy": {"apiServerPorts": [0]}},
+            "at '/networkPolicy/apiServerPorts/0': minimum: got 0, want 1",
+        ),
         ("kinema-nats", {"cluster": "a.b"}, "at '/cluster': 'a.b' does not match pattern"),
         ("kinema-decider", {"cluster": "a.b"}, "at '/cluster': 'a.b' does not match pattern"),
         ("kinema", {**WHOLE, "enabled": {"nats": "yes"}}, "at '/enabled/nats': got string, want boolean"),
@@ -261,6 +271,27 @@ def test_jobs_reach_what_they_need_where_nothing_else_may_go_out(helm: Helm) -> 
     assert int(first) < int(then)
     selected = hook["spec"]["podSelector"]["matchLabels"].items()
     assert selected <= job["spec"]["template"]["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("provider", ["delegate", "static", "kwok"])
+def test_roles_are_those_of_kinema_rbac(helm: Helm, provider: str) -> None:
+    """Chart and command grant the same: each rule in its namespace or everywhere, to the service's account alone."""
+    for service, rules in rules_by_service(provider).items():
+        values = {**PROVIDED, "settings": {"provider": {"kind": provider}}} if service == "rescheduler" else NAMED
+        objects = helm.rendered(f"kinema-{service}", values)
+        granted = {
+            one["metadata"].get("namespace", ""): one["rules"]
+            for one in objects
+            if one["kind"] in {"Role", "ClusterRole"}
+        }
+        assert granted == {
+            space: [as_written(rule) for rule in rules if rule.namespace == space]
+            for space in {rule.namespace for rule in rules}
+        }
+        account = {"kind": "ServiceAccount", "name": f"kinema-{service}", "namespace": "kinema"}
+        bindings = [one for one in objects if one["kind"].endswith("RoleBinding")]
+        assert [one["subjects"] for one in bindings] == [[account]] * len(granted)
+        assert {one["metadata"].get("namespace", "") for one in bindings} == set(granted)
 
 
 def test_the_hook_that_installs_the_policy_has_the_rights_for_it_alone(helm: Helm) -> None:

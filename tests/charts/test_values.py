@@ -49,6 +49,7 @@ _WRITTEN: Final[Values] = {
     "extraVolumeMounts": [{"name": "flipped-volume", "mountPath": "/flipped"}],
     "networkPolicy.apiServerPorts": [16443],
     "networkPolicy.extraEgress": [{"ports": [{"port": 623, "protocol": "UDP"}]}],
+    "storage.maxFileStore": "5G",
     "storage.size": "21Gi",
     "streams.logSize": "4Gi",
     "streams.stateSize": "3Gi",
