@@ -43,7 +43,8 @@ class MemoryCluster:
         self._clock = clock
         self._timers: list[tuple[datetime, int, Callable[[], None]]] = []
         self._count = 0
-        self._others: list[ClusterObject] = []
+        self.others: list[ClusterObject] = []
+        """Objects that nothing here changes, such as disruption budgets."""
         self.pace = pace or Pace()
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
@@ -72,13 +73,13 @@ class MemoryCluster:
             case Workload():
                 self.workloads[item.key] = item
             case _:
-                self._others.append(item)
+                self.others.append(item)
 
     def cluster(self, version: int = 1) -> Cluster:
         """The cluster as it would be observed now."""
         self.catch_up()
         return from_objects(
-            [*self.nodes.values(), *self.pods.values(), *self.workloads.values(), *self._others], version
+            [*self.nodes.values(), *self.pods.values(), *self.workloads.values(), *self.others], version
         )
 
     # --- time

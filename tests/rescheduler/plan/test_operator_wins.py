@@ -150,7 +150,16 @@ async def test_budget_that_never_frees_keeps_the_pod_and_its_node() -> None:
     gaps = [round((b - a).total_seconds()) for a, b in pairwise(times)]
     assert gaps[0] < gaps[1] < gaps[2]
     assert max(gaps[:-1]) <= 62
+    assert {intent.step.id for intent in world.intents("evict")} == {"evict/StatefulSet/shop/db/1"}
     assert world.memory.pods["shop/db-1"].uid == "uid-pod-shop-db-1"
+
+
+async def test_budget_that_is_deleted_lets_the_same_eviction_through() -> None:
+    """The refused eviction is asked again; no new move begins."""
+    world = World(*budgeted_plan())
+    world.once(lambda: len(world.intents("evict")) == 2, world.memory.others.clear)
+    await world.completes("n1")
+    assert [intent.step.id for intent in world.intents("evict")] == ["evict/StatefulSet/shop/db/1"] * 3
 
 
 async def test_stranger_on_a_node_to_be_deleted_keeps_it() -> None:
