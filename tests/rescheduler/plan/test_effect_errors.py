@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import cast
 
 import pytest
-from tests.rescheduler.harness import World
+from tests.rescheduler.harness import WEB, World
 from tests.rescheduler.memory_effects import MemoryWriter
 from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, two_rolls_plan
 from tests.support.builders import NOW
@@ -90,6 +90,14 @@ async def test_conflict_is_tried_again_with_a_pause() -> None:
     world = flaky_world("taint", TransientError("conflict", "written by others"), 1)
     await world.completes()
     assert max(intent.attempt for intent in world.intents()) == 2
+
+
+@pytest.mark.parametrize("error", [PermanentError("changed", "3 replicas"), TransientError("not-ready", "1 of 2")])
+async def test_a_surge_that_did_not_begin_is_a_new_move(error: TransientError | PermanentError) -> None:
+    """Its numbers are those of the moment; the workload is not left alone."""
+    world = flaky_world("surge-up", error, 1)
+    await world.completes("kinema-1")
+    assert [intent.step.id for intent in world.intents("surge-up")] == [f"surge-up/{WEB}/{n}" for n in (1, 2)]
 
 
 @pytest.mark.parametrize("kind", ["surge-up", "surge-down"])
