@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import zstandard
 from tests.pipeline.pipeline_harness import Outcome, check, run_strategies
+from tests.support.minors import LATER, next_minor, previous_minor, publisher
 
 from kinema_cli.replay.command import STAGES, replay_all, run_replay
-from kinema_core.events import Plan, PlanAccepted
+from kinema_cli.replay.recording import read
+from kinema_core.events import Plan, PlanAccepted, Unknown
 
 pytestmark = pytest.mark.pipeline
 
@@ -86,3 +88,36 @@ def test_what_was_accepted_was_proposed(outcome: Outcome) -> None:
     accepted = [event.body.plan for event in log if isinstance(event.body, PlanAccepted)]
     assert accepted
     assert set(accepted) <= proposals
+
+
+@pytest.mark.parametrize("service", [*STAGES, "observer"])
+@pytest.mark.parametrize("newer", [True, False], ids=["next", "previous"])
+def test_one_service_of_another_minor_version(recording: Path, tmp_path: Path, service: str, *, newer: bool) -> None:
+    """Events of a service one minor ahead of the others, or behind them, lose nothing and lead to the same decisions.
+
+    Ahead, its events have unknown fields everywhere, and objects of an unknown kind; behind, they lack what is optional
+    and those of the others have more.
+    """
+    header, *lines = zstandard.ZstdDecompressor().decompressobj().decompress(recording.read_bytes()).splitlines()
+    rewritten = [header]
+    for line in map(json.loads, lines):
+        own = publisher(line["event"]) == service
+        event = line["event"]
+        if own or not newer:
+            event = next_minor(event) if own == newer else previous_minor(event)
+        rewritten.append(json.dumps({**line, "event": event}, separators=(",", ":")).encode())
+    path = tmp_path / "mixed.jsonl"
+    path.write_bytes(b"\n".join(rewritten) + b"\n")
+    mixed, plain = read(path), read(recording)
+    unknown = (service == "observer") == newer
+    assert mixed.log == plain.log
+    assert (mixed.state != plain.state) == unknown
+    if unknown:
+        objects = [item for one in mixed.state for item in getattr(one.event.body, "objects", ())]
+        assert {item.of for item in objects if isinstance(item, Unknown)} == {LATER["kind"]}
+        tally = asyncio.run(replay_all(mixed, STAGES))
+        assert set(tally.decided) == set(STAGES)
+        # The plans are the same; they name what could not be read.
+        changed = [field for difference in tally.differences for field in difference.fields]
+        assert {(field.path, field.then) for field in changed} == {("body.quarantined[0]", None)}
+        assert {stage for stage in STAGES if tally.equal[stage] != tally.decided[stage]} == {"optimizer"}

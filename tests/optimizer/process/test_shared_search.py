@@ -273,7 +273,7 @@ async def wait_for_workers(broker: Broker, count: int) -> None:
 @pytest.mark.connected
 @pytest.mark.parametrize("faults_at", [("",), ("", "", "worker-before-answer:3")])
 async def test_worker_processes_share_a_search(broker: Broker, tmp_path: Path, faults_at: Sequence[str]) -> None:
-    """Over the broker too, one and three processes find what threads find, also when one is killed at its third item."""
+    """Over the broker too, one and three processes find what threads find, also if one is killed at its third item."""
     crowd = Crowd(broker, tmp_path)
     try:
         for fault in faults_at:
