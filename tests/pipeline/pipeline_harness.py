@@ -55,6 +55,7 @@ LIMITS: Final = (3, 6)
 ROLLED_BY: Final = "kinema.io/rolled-by"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
+Start = Callable[..., Awaitable[LocalPipeline]]
 Chaos = Callable[[LocalPipeline, Progress], Awaitable[bool]]
 """Called at every turn until it says True: it has done what it came for."""
 
@@ -84,6 +85,7 @@ async def run_strategies(
     *,
     faults: Mapping[str, Sequence[str]] | None = None,
     chaos: Chaos | None = None,
+    start: Start = start_pipeline,
 ) -> Outcome:
     """Run the pipeline until it has settled.
 
@@ -91,6 +93,7 @@ async def run_strategies(
         directory: where everything it writes goes.
         faults: fault points by service: its first process kills itself at the first one, its next at the second, …
         chaos: something else to do to it.
+        start: how it is started.
     """
     strikes = Strikes({service: list(points) for service, points in (faults or {}).items()}, chaos)
     seconds = SECONDS + SECONDS_A_FAULT * sum(map(len, strikes.faults.values()))
@@ -102,7 +105,7 @@ async def run_strategies(
         address = msgspec.json.decode(await first_line(child, 60), type=SimulatorAddress)
         simulator = Simulator(address.url)
         began = (await simulator.clock()).now
-        pipeline = await start_pipeline(options, simulator, settings=SETTINGS, environment=strikes.environment)
+        pipeline = await start(options, simulator, settings=SETTINGS, environment=strikes.environment)
         await followed(pipeline, strikes, seconds, until=_finished)
         # The last word of the plan is out; let the cluster come to rest before it is looked at.
         await asyncio.sleep(1)
