@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.charts.helm import CHARTS, WHOLE, Helm, Values
+from tests.charts.helm import CHARTS, WHOLE, Helm, Values, needed
 from tests.controlplane.access import Access, RefusedError
 from tests.controlplane.nodes import add_nodes, node
 from tests.controlplane.plane import ControlPlane
 from tools.release import VERSION
+from tools.settings_reference import SERVICES
 
 from kinema_cli.admin.rbac import rules_by_service
 from kinema_kubernetes.rights import as_written
@@ -38,7 +39,7 @@ def helm(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) 
     admin = control_plane.admin
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     admin.ensure("/api/v1/namespaces", {"metadata": {"name": SPACE, "labels": labels}})
-    add_nodes(admin, node("charts", zone="zone-a"))
+    add_nodes(admin, *(node(f"charts-{number}", zone="zone-a") for number in range(3)))
     return Helm(control_plane.programs["helm"], folder, admin.write_kubeconfig(folder / "kubeconfig"))
 
 
@@ -83,7 +84,7 @@ def test_pods_are_admitted_under_the_restricted_standard(installed: str, control
 def test_rights_are_exactly_those_that_the_service_states(control_plane: ControlPlane, service: str) -> None:
     """With the token of its pods, a service may do what its rules say and nothing more."""
     rules = rules_by_service("kwok")[service]
-    for space in ("default", "kube-system"):
+    for space in (SPACE, "default", "kube-system"):
         own = rights_of_account(control_plane.admin, f"kinema-{service}", space)
         of_all = rights_of_account(control_plane.admin, "default", space)
         wanted = [as_written(rule) for rule in rules if rule.namespace in {"", space}]
@@ -124,7 +125,7 @@ def test_upgrade_rollback_and_uninstallation(helm: Helm, control_plane: ControlP
     admin.until(_DEPLOYMENTS, lambda found: all(map(is_ready, found["items"])))
     did(helm, "uninstall", "kinema", "--wait")
     admin.until(_PODS, lambda found: not found["items"])
-    left = objects_left(admin)
+    left = objects_left(admin, SPACE)
     assert left == {("secrets", "kinema-nats"), ("persistentvolumeclaims", "data-kinema-nats-0")}
     page = (CHARTS.parent / "docs/uninstall.md").read_text(encoding="utf-8")
     assert all(name in notes and name in page for _, name in left)
@@ -133,16 +134,37 @@ def test_upgrade_rollback_and_uninstallation(helm: Helm, control_plane: ControlP
     did(helm, "install", "kinema", str(CHARTS / "kinema"), values=WHOLE)
 
 
-def objects_left(admin: Access) -> set[tuple[str, str]]:
-    """Return every object of the namespace that Kubernetes itself did not make, and the roles outside it."""
+def test_each_service_alone(helm: Helm, control_plane: ControlPlane) -> None:
+    """As a release of its own, for a broker that exists: pods come up, and nothing stays after them."""
+    admin, space = control_plane.admin, "kinema-alone"
+    broker = {"existingSecret": "broker", "passwordKey": "password", "url": "nats://nats.elsewhere:4333"}
+    for service in SERVICES:
+        chart = f"kinema-{service}"
+        arguments = (service, str(CHARTS / chart), "--namespace", space, "--create-namespace")
+        done = helm.run("install", *arguments, values={**needed(chart), "nats": broker})
+        assert done.returncode == 0, done.stderr
+        assert f"The {service} of cluster c1 uses the broker at nats://nats.elsewhere:4333." in done.stdout
+    found = admin.until(
+        f"/apis/apps/v1/namespaces/{space}/deployments", lambda found: all(map(is_ready, found["items"]))
+    )
+    assert len(found["items"]) == len(SERVICES)
+    for service in SERVICES:
+        done = helm.run("uninstall", service, "--namespace", space)
+        assert done.returncode == 0, done.stderr
+    admin.until(f"/api/v1/namespaces/{space}/pods", lambda found: not found["items"])
+    assert objects_left(admin, space) == set()
+
+
+def objects_left(admin: Access, space: str) -> set[tuple[str, str]]:
+    """Return every object of a namespace that Kubernetes itself did not make, and the roles outside it."""
     found = set()
     for api in ("/api/v1", *(f"/apis/{one}" for one in _GROUPS)):
         for kind in admin.request("GET", api)["resources"]:
             if kind["namespaced"] and "list" in kind["verbs"] and kind["name"] not in {"events", "pods"}:
-                found |= {(kind["name"], name) for name in names(admin, f"{api}/namespaces/{SPACE}/{kind['name']}")}
+                found |= {(kind["name"], name) for name in names(admin, f"{api}/namespaces/{space}/{kind['name']}")}
     roles = "/apis/rbac.authorization.k8s.io/v1"
     for kind in ("clusterroles", "clusterrolebindings", "namespaces/kube-system/roles"):
-        found |= {(kind, name) for name in names(admin, f"{roles}/{kind}") if name.startswith(SPACE)}
+        found |= {(kind, name) for name in names(admin, f"{roles}/{kind}") if name.startswith(space)}
     return found - {("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")}
 
 
