@@ -117,10 +117,9 @@ class Kubelet:
         if self.error is not None:
             raise self.error
 
-    def of(self, name: str) -> Running:
-        """Return the pod whose container has a name."""
-        (found,) = (one for one in self.pods.values() if one.pod.main.name == name)
-        return found
+    def of(self, name: str) -> list[Running]:
+        """Return the pods of a part of Kinema."""
+        return [one for one in list(self.pods.values()) if one.pod.app == f"kinema-{name}"]
 
     def log(self, one: Running) -> Path:
         """Return where the output of a pod's ended containers lies."""

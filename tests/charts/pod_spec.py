@@ -120,6 +120,8 @@ class Pod:
     name: str
     namespace: str
     uid: str
+    app: str
+    """Its label `app.kubernetes.io/name`."""
     init: tuple[Container, ...]
     """Containers that run before, one after the other."""
     main: Container
@@ -184,6 +186,7 @@ class Translation:
                 name=meta["name"],
                 namespace=self.namespace,
                 uid=meta["uid"],
+                app=meta["labels"].get("app.kubernetes.io/name", ""),
                 init=init,
                 main=main,
                 restart=spec.take_one_of("restartPolicy", "Always", "OnFailure", "Never"),

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import pytest
 from tests.charts.helm import CHARTS, Helm
-from tests.charts.kubelet import NODE, PINNED, Kubelet
+from tests.charts.kubelet import NODE, PINNED, Kubelet, Running
 from tests.controlplane.access import Access
 from tests.controlplane.plane import ControlPlane, Options, running
 from tests.e2e.auditor import Auditor
@@ -31,7 +31,7 @@ from tools.release import VERSION
 
 from kinema_cli.local.demo import Progress
 from kinema_cli.replay.recording import record_to
-from kinema_core.events import ExecutionCompleted, PlanApprovalRequested
+from kinema_core.events import ExecutionCompleted, ForecastMade, PlanApprovalRequested
 from kinema_core.runtime.bus import Stored
 from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.settings import RuntimeSettings
@@ -45,6 +45,8 @@ REGISTRY: Final = os.environ.get("KINEMA_REGISTRY", "")
 TAG: Final = os.environ.get("KINEMA_VERSION", VERSION)
 """Of the images: both variables are those of `docker compose`, which builds them."""
 CONTAINERS: Final = (*SERVICES, "nats")
+WORKERS: Final = 2
+"""That share the optimizer's search; one is killed."""
 SPACE: Final = "kinema"
 CLUSTER: Final = "pods"
 _LOOK_SECONDS: Final = 0.5
@@ -71,6 +73,11 @@ class Installed:
     def admin(self) -> Access:
         """Access with all rights."""
         return self.plane.admin
+
+    def container(self, name: str) -> Running:
+        """Return the only pod of a part of Kinema."""
+        (found,) = self.kubelet.of(name)
+        return found
 
     def did(self, *arguments: str, values: Any = None) -> str:
         """Run a command of Helm that must succeed."""
@@ -162,6 +169,7 @@ def values(folder: Path) -> dict[str, Any]:
     parts["nats"] = {**PINNED, "image": {**images, "repository": "kinema-nats"}}
     for service in ("observer", "optimizer"):
         parts[service]["settings"] = SETTINGS[service]
+    parts["optimizer"]["workers"] = {"replicas": WORKERS}
     parts["decider"]["settings"] = {"limits": {"approval": "required", "cooldown_seconds": 5.0}}
     parts["rescheduler"]["settings"] = {"provider": {"kind": "kwok", "boot_seconds": 3.0}}
     parts["rescheduler"]["catalog"] = catalog(folder).read_text()
@@ -189,6 +197,8 @@ class Outcome:
     leftovers: list[str]
     restarts: dict[str, int]
     """Of each container before: services end, and are started again, until the broker is prepared."""
+    killed: str
+    """The container of the worker that was killed."""
 
 
 @pytest.fixture(scope="module")
@@ -196,10 +206,10 @@ def outcome(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> O
     """The run that the tests of this module look at."""
     folder = tmp_path_factory.mktemp("outcome")
     began = time.monotonic()
-    restarts = {name: installed.kubelet.of(name).restarts for name in CONTAINERS}
+    restarts = {name: installed.container(name).restarts for name in CONTAINERS}
     auditor = Auditor(installed.admin)
     with auditor.watching():
-        progress, recording = asyncio.run(carried_out(installed, folder))
+        progress, recording, killed = asyncio.run(carried_out(installed, auditor, folder))
         found = Outcome(
             run=Run(progress, True, time.monotonic() - began, recording),
             auditor=auditor,
@@ -210,15 +220,19 @@ def outcome(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> O
             ),
             leftovers=[left for left in auditor.leftovers() if NODE not in left],
             restarts=restarts,
+            killed=killed,
         )
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps(figures(installed, found), indent=2) + "\n")
     return found
 
 
-async def carried_out(installed: Installed, folder: Path) -> tuple[Progress, Path]:
-    """Approve the first plan that saves, and follow it until nothing is left to do; returns the recording, too."""
-    state = json.loads(docker("inspect", installed.kubelet.of("nats").engine_name))[0]
+async def carried_out(installed: Installed, auditor: Auditor, folder: Path) -> tuple[Progress, Path, str]:
+    """Approve the first plan that saves, and follow it until nothing is left to do.
+
+    A worker is killed while the plan is looked for. Returns the recording, too, and that worker's container.
+    """
+    state = json.loads(docker("inspect", installed.container("nats").engine_name))[0]
     address = state["NetworkSettings"]["Networks"][installed.network]["IPAddress"]
     settings = RuntimeSettings(
         cluster=CLUSTER,
@@ -228,7 +242,8 @@ async def carried_out(installed: Installed, folder: Path) -> tuple[Progress, Pat
         health_port=0,
     )
     bus = await connect(settings)
-    progress, position, approved = Progress(), 0, False
+    progress, position = Progress(), 0
+    killed, waiting = "", True
     deadline = time.monotonic() + SECONDS
     try:
         while not progress.settled:
@@ -240,18 +255,22 @@ async def carried_out(installed: Installed, folder: Path) -> tuple[Progress, Pat
                 if not isinstance(item, Stored):
                     continue
                 progress.fold(item.event)
-                if isinstance(item.event.body, PlanApprovalRequested) and not approved:
-                    approved = True
+                if isinstance(item.event.body, ForecastMade) and not killed:
+                    killed = installed.kubelet.of("optimizer-worker")[0].engine_name
+                    auditor.taken[f"Deployment {SPACE}/kinema-optimizer-worker"] += 1
+                    docker("kill", killed)
+                if isinstance(item.event.body, PlanApprovalRequested) and waiting:
+                    waiting = False
                     await asyncio.to_thread(installed.operator, "approve", item.event.body.plan)
         await record_to(bus, cluster=CLUSTER, out=folder / "recording.jsonl.zst")
     finally:
         await bus.close()
-    return progress, folder / "recording.jsonl.zst"
+    return progress, folder / "recording.jsonl.zst", killed
 
 
 def figures(installed: Installed, outcome: Outcome) -> dict[str, Any]:
     """For people: what it came to, and what the containers took."""
-    pods = {name: installed.kubelet.of(name) for name in CONTAINERS}
+    pods = {name: installed.container(name) for name in CONTAINERS}
     stats = ("stats", "--no-stream", "--format={{.MemUsage}}")
     return {
         "seconds": round(outcome.run.seconds, 1),
@@ -301,7 +320,7 @@ def test_nobody_was_hurt(outcome: Outcome) -> None:
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_a_container_writes_only_where_its_pod_says(installed: Installed, outcome: Outcome, name: str) -> None:
     """As user 65532, on a root that it cannot write to, without rights, and not started again for the plan."""
-    one = installed.kubelet.of(name)
+    one = installed.container(name)
     (state,) = json.loads(docker("inspect", one.engine_name))
     assert (one.restarts, one.is_ready, state["State"]["Running"]) == (outcome.restarts[name], True, True)
     assert docker("exec", one.engine_name, "id", "-u").strip() == "65532"
@@ -311,6 +330,13 @@ def test_a_container_writes_only_where_its_pod_says(installed: Installed, outcom
     changed = {line.split(maxsplit=1)[1] for line in docker("diff", one.engine_name).splitlines()}
     mounts = [Path(path.replace("/var/run/", "/run/")) for path in one.container.mounts]  # a link in the image
     assert changed <= {str(path) for mount in mounts for path in (mount, *mount.parents)}
+
+
+def test_workers_are_ready_also_after_one_was_killed(installed: Installed, outcome: Outcome) -> None:
+    """The one that was killed while a plan was looked for has a new container; the plan is that of a replay alone."""
+    path = f"/apis/apps/v1/namespaces/{SPACE}/deployments/kinema-optimizer-worker"
+    installed.admin.until(path, lambda found: found["status"].get("readyReplicas") == WORKERS)
+    assert outcome.killed not in {one.engine_name for one in installed.kubelet.of("optimizer-worker")}
 
 
 @pytest.mark.usefixtures("outcome")
@@ -329,8 +355,9 @@ def test_each_service_runs_alone_on_a_broker_that_is_there(installed: Installed,
     installed.did("upgrade", "kinema", str(CHARTS / "kinema"), "--wait", values={**given, "enabled": enabled})
     path = f"/api/v1/namespaces/{SPACE}/pods"
     installed.admin.until(path, lambda found: {one["metadata"]["name"] for one in found["items"]} == {"kinema-nats-0"})
-    ended = {one.pod.main.name: one.end for one in installed.kubelet.ended}
-    assert {name: ended[name] for name in SERVICES} == dict.fromkeys(SERVICES, 0)
+    ended = {one.pod.app.removeprefix("kinema-"): one.end for one in installed.kubelet.ended}
+    stopped = (*SERVICES, "optimizer-worker")
+    assert {name: ended[name] for name in stopped} == dict.fromkeys(stopped, 0)
     for service in SERVICES:
         name = f"kinema-{service}"
         own = {"cluster": CLUSTER, "nats": {"url": f"nats://kinema-nats.{SPACE}.svc:4222"}}
