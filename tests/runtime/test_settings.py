@@ -59,6 +59,7 @@ def test_reads_what_is_written(tmp_path: Path) -> None:
         ({"limit": 7}, ["runtime"]),
         ({"runtime": {}}, ["cluster", "$.runtime"]),
         ({"runtime": {"cluster": "c", "nats_seed_file": "a", "nats_creds_file": "b"}}, ["both set", "$.runtime"]),
+        ({"runtime": {"cluster": "c", "nats_url": "nats://u:p@h"}}, ["nats_url holds a user", "nats_password_file"]),
         ({"runtime": {"cluster": "c", "nats_key_file": "a"}}, ["without nats_cert_file", "$.runtime"]),
         ({"runtime": {"cluster": ""}}, ["cluster is empty", "$.runtime"]),
         ({"runtime": {"cluster": "c", "clock_speed": 0}}, ["clock_speed is 0", "above 0"]),
@@ -169,6 +170,14 @@ def test_the_password_comes_from_its_file(tmp_path: Path) -> None:
     assert RuntimeSettings(cluster="c", nats_password="other", nats_password_file=str(file)).password() == "secret"
     with pytest.raises(SettingsError, match=r"nats_password_file .*missing"):
         RuntimeSettings(cluster="c", nats_password_file=str(tmp_path / "missing")).password()
+
+
+def test_no_text_of_the_settings_shows_a_secret() -> None:
+    """Neither their own, as in a traceback, nor an error about an address that holds one."""
+    assert "hidden" not in repr(RuntimeSettings(cluster="c", nats_password="hidden"))
+    with pytest.raises(ValueError, match="set nats_user and nats_password_file") as caught:
+        RuntimeSettings(cluster="c", nats_url="nats://u:hidden@h")
+    assert "hidden" not in str(caught.value)
 
 
 def test_the_clock_runs_as_set() -> None:

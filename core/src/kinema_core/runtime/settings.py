@@ -43,7 +43,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     cluster: str
     """Name of the cluster whose pipeline this is."""
     nats_url: str = "nats://127.0.0.1:4222"
-    """One address, or several of one broker cluster separated by commas."""
+    """One address, or several of one broker cluster separated by commas: `tls://host:4222`. It holds no user."""
     nats_user: str = ""
     """User at the broker: as a rule the service's name."""
     nats_password: str = ""
@@ -89,10 +89,17 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError("clock_epoch names no time zone: write it in UTC, with a Z")
         if not 0 <= self.health_port < 65536:
             raise ValueError(f"health_port is {self.health_port}: use 0 to 65535")
+        if "@" in self.nats_url:  # addresses stand in logs and errors
+            raise ValueError("nats_url holds a user or a password: set nats_user and nats_password_file")
         if self.nats_seed_file and self.nats_creds_file:
             raise ValueError("nats_seed_file and nats_creds_file are both set: use one")
         if self.nats_key_file and not self.nats_cert_file:
             raise ValueError("nats_key_file is set without nats_cert_file: set both")
+
+    def __repr__(self) -> str:
+        """Return the settings as text without the password, which must not get into a traceback or a log."""
+        fields = {**msgspec.structs.asdict(self), "nats_password": "…" if self.nats_password else ""}
+        return f"RuntimeSettings({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
 
     @property
     def encrypted(self) -> bool:
