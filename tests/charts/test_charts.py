@@ -305,6 +305,22 @@ def test_the_hook_that_installs_the_policy_has_the_rights_for_it_alone(helm: Hel
     assert [one["name"] for one in of_hook[2]["subjects"]] == [of_hook[0]["metadata"]["name"]]
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [{"resources": {"limits": {"memory": "1Gi"}}}, {"nodeSelector": {"pool": "a"}}, {"nats": {"existingSecret": "b"}}],
+    ids=str,
+)
+def test_a_changed_job_has_another_name(helm: Helm, changed: Values) -> None:
+    """Kubernetes refuses to change a Job: one that was installed stays, and the other is a new one."""
+
+    def name(values: Values) -> set[str]:
+        objects = helm.rendered("kinema-setup", values)
+        return {one["metadata"]["name"] for one in objects if one["kind"] == "Job"} - {"kinema-placement-policy"}
+
+    assert name(NAMED) == name(NAMED)
+    assert not name(NAMED) & name({**NAMED, **changed})
+
+
 def test_an_upgrade_shows_what_setup_could_not_change(helm: Helm) -> None:
     """Helm deletes the hook's Job when it succeeds, and its warnings with it, unless it prints them."""
     values = {**NAMED, "nats": {"existingSecret": ""}}
