@@ -11,8 +11,8 @@ import base64
 import json
 import os
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -26,13 +26,14 @@ from tests.e2e.auditor import Auditor
 from tests.e2e.pipeline_run import SECONDS, SETTINGS, Run, catalog, cost
 from tests.e2e.small import OLD_NODES, small_cluster
 from tests.history.checker import violations
+from tests.history.record import recorded
 from tests.support.engine import docker, require
 from tools.release import VERSION
 
 from kinema_cli.local.demo import Progress
 from kinema_cli.replay.recording import record_to
 from kinema_core.events import ExecutionCompleted, ForecastMade, PlanApprovalRequested
-from kinema_core.runtime.bus import Stored
+from kinema_core.runtime.bus import Bus, Stored
 from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.settings import RuntimeSettings
 
@@ -232,20 +233,10 @@ async def carried_out(installed: Installed, auditor: Auditor, folder: Path) -> t
 
     A worker is killed while the plan is looked for. Returns the recording, too, and that worker's container.
     """
-    state = json.loads(docker("inspect", installed.container("nats").engine_name))[0]
-    address = state["NetworkSettings"]["Networks"][installed.network]["IPAddress"]
-    settings = RuntimeSettings(
-        cluster=CLUSTER,
-        nats_url=f"nats://{address}:4222",
-        nats_user="operator",
-        nats_password=installed.password("operator"),
-        health_port=0,
-    )
-    bus = await connect(settings)
     progress, position = Progress(), 0
     killed, waiting = "", True
     deadline = time.monotonic() + SECONDS
-    try:
+    async with operator_bus(installed) as bus:
         while not progress.settled:
             installed.kubelet.check()
             assert time.monotonic() < deadline, f"waiting {progress.waiting}; {progress.failed[-3:]}"
@@ -263,9 +254,25 @@ async def carried_out(installed: Installed, auditor: Auditor, folder: Path) -> t
                     waiting = False
                     await asyncio.to_thread(installed.operator, "approve", item.event.body.plan)
         await record_to(bus, cluster=CLUSTER, out=folder / "recording.jsonl.zst")
+    return progress, folder / "recording.jsonl.zst", killed
+
+
+@asynccontextmanager
+async def operator_bus(installed: Installed) -> AsyncIterator[Bus]:
+    """The operator's connection to the broker's pod within the block."""
+    pod = installed.admin.request("GET", f"/api/v1/namespaces/{SPACE}/pods/kinema-nats-0")
+    settings = RuntimeSettings(
+        cluster=CLUSTER,
+        nats_url=f"nats://{pod['status']['podIP']}:4222",
+        nats_user="operator",
+        nats_password=installed.password("operator"),
+        health_port=0,
+    )
+    bus = await connect(settings)
+    try:
+        yield bus
     finally:
         await bus.close()
-    return progress, folder / "recording.jsonl.zst", killed
 
 
 def figures(installed: Installed, outcome: Outcome) -> dict[str, Any]:
@@ -363,3 +370,18 @@ def test_each_service_runs_alone_on_a_broker_that_is_there(installed: Installed,
         own = {"cluster": CLUSTER, "nats": {"url": f"nats://kinema-nats.{SPACE}.svc:4222"}}
         installed.did("install", name, str(CHARTS / name), "--wait", "--timeout=5m", values={**given[service], **own})
         assert "Phase:          Succeeded" in installed.did("test", name)
+
+
+async def test_a_second_installation_goes_on_with_the_streams(
+    installed: Installed, outcome: Outcome, tmp_path: Path
+) -> None:
+    """The broker's passwords and volume stay when all is uninstalled: what was said is there, and more follows."""
+    for release in ("kinema", *(f"kinema-{service}" for service in SERVICES)):
+        installed.did("uninstall", release, "--wait")
+    installed.admin.until(f"/api/v1/namespaces/{SPACE}/pods", lambda found: not found["items"])
+    installed.did("install", "kinema", str(CHARTS / "kinema"), "--wait", "--timeout=5m", values=values(tmp_path))
+    async with operator_bus(installed) as bus:
+        await record_to(bus, cluster=CLUSTER, out=tmp_path / "recording.jsonl.zst")
+    before, after = outcome.run.history.log, recorded(tmp_path / "recording.jsonl.zst").log
+    assert [entry.id for entry in after[: len(before)]] == [entry.id for entry in before]
+    assert len(after) > len(before)
