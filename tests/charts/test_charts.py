@@ -362,6 +362,15 @@ def test_monitors_are_made_where_their_kind_exists(helm: Helm) -> None:
     assert named(objects, "PodMonitor", "kinema-decider")["metadata"]["labels"]["release"] == "prometheus"
 
 
+@pytest.mark.parametrize("chart", ["kinema", "kinema-monitoring"])
+def test_notes_report_that_nothing_is_monitored(helm: Helm, chart: str) -> None:
+    """Alerts that are asked for and cannot be installed are no silent success."""
+    arguments = ("install", "kinema", str(CHARTS / chart), "--dry-run=client")
+    done = helm.run(*arguments, values=needed(chart))
+    assert done.returncode == 0, done.stderr
+    assert "neither alerts nor monitors are installed" in done.stdout.partition("NOTES:")[2]
+
+
 def test_only_services_that_use_the_api_have_a_token(helm: Helm) -> None:
     """A pod of another service cannot ask the API server anything."""
     with_token = {name for name, spec in pods(helm.rendered("kinema", WHOLE)) if spec["automountServiceAccountToken"]}

@@ -136,6 +136,15 @@ subjects:
 {{- end }}
 {{- end -}}
 
+{{/* What is missing without Prometheus' operator. */}}
+{{- define "kinema.unmonitored" -}}
+{{- if not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") }}
+
+The API server has no monitoring.coreos.com/v1: neither alerts nor monitors are installed. docs/monitor.md shows how to
+load them into a Prometheus without its operator.
+{{- end }}
+{{- end -}}
+
 {{/* What `helm uninstall` leaves, and why. */}}
 {{- define "kinema.stays" -}}
 `helm uninstall` leaves:
