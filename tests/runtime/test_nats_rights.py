@@ -293,6 +293,21 @@ class TestOnBroker:
         back = await setup(broker.settings("admin"), replace(unchanged, ack_wait_seconds=1), update=True)
         assert len(back.changed) == len(CONSUMES)
 
+    @pytest.mark.parametrize(("size", "changed"), [(100, False), (1 << 20, True)])
+    async def test_a_stream_without_bound_gets_one_that_loses_nothing(
+        self, broker: Broker, size: int, *, changed: bool
+    ) -> None:
+        """An update bounds it only where all that it holds has room."""
+        await (await broker.bus()).publish(iteration(1))
+        client = await broker.raw()
+        asked = await client.request("$JS.API.STREAM.INFO.KINEMA_LOG", timeout=60)
+        config = {**msgspec.json.decode(asked.data)["config"], "max_bytes": -1}
+        await client.request("$JS.API.STREAM.UPDATE.KINEMA_LOG", msgspec.json.encode(config), timeout=60)
+        layout = Layout(clusters=("c1",), ack_wait_seconds=1, log_bytes=size)
+        report = await setup(broker.settings("admin"), layout, update=True)
+        assert (len(report.changed), len(report.drift)) == ((1, 0) if changed else (0, 1))
+        assert await (await broker.bus()).head("LOG") == 1
+
     async def test_clusters_on_one_broker_do_not_see_each_other(self, tmp_path: Path) -> None:
         """Two clusters share streams and ids, and neither reads, consumes or loses anything of the other's."""
         server = NatsServer(tmp_path / "two", authorization=users(("a", "b.c")))

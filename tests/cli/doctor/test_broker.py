@@ -85,21 +85,26 @@ async def test_streams_that_somebody_changed(tmp_path: Path) -> None:
         assert (unbounded.level, unbounded.message) == ("warn", "KINEMA_LOG may fill the disk: no max_bytes")
 
 
-@pytest.mark.parametrize(("days", "level"), [(5, "warn"), (30, "ok")])
-async def test_a_certificate_that_expires_soon(tmp_path: Path, days: int, level: str) -> None:
-    """Two weeks before, the doctor warns."""
+@pytest.mark.parametrize(("days", "levels"), [((5, 10_000), ["warn", "ok"]), ((30, 5), ["ok", "warn"])])
+async def test_a_certificate_that_expires_soon(tmp_path: Path, days: tuple[int, int], levels: list[str]) -> None:
+    """Two weeks before, the doctor warns: of the broker's, and of the client's own."""
     ca = authority(tmp_path / "ca")
-    certificate, key = ca.issue("server", "IP:127.0.0.1", days=days)
-    server = NatsServer(tmp_path / "nats", more={"tls": {"cert_file": certificate, "key_file": key}})
+    certificate, key = ca.issue("server", "IP:127.0.0.1", days=days[0])
+    own, own_key = ca.issue("client", days=days[1])
+    tls = {"cert_file": certificate, "key_file": key, "ca_file": ca.certificate, "verify": True}
+    server = NatsServer(tmp_path / "nats", more={"tls": tls})
     server.start()
     try:
-        url = server.url.replace("nats:", "tls:")
-        found = await broker(RuntimeSettings(cluster="c1", nats_url=url, nats_ca_file=ca.certificate))
+        settings = RuntimeSettings(cluster="c1", nats_url=server.url, nats_ca_file=ca.certificate)
+        found = await broker(replace(settings, nats_cert_file=own, nats_key_file=own_key))
     finally:
         server.stop()
-    (tls,) = (one for one in found if one.check == "broker TLS")
-    assert tls.level == level
-    assert tls.message == f"the broker's certificate expires in {days - 1} days"
+    about = [one for one in found if one.check == "broker TLS"]
+    assert [one.level for one in about] == levels
+    assert [one.message for one in about] == [
+        f"the broker's certificate expires in {days[0] - 1:,} days",
+        f"the client's certificate expires in {days[1] - 1:,} days",
+    ]
 
 
 async def test_one_copy_on_several_servers(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import re
 import urllib.request
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -35,7 +36,7 @@ SILENT: Final = 900.0
 """Age of the state in seconds after which the rescheduler stops acting."""
 EXPIRES_SOON: Final = 14
 """Days of a certificate's life that ought to be left."""
-RENEW: Final = "renew it at the broker: services refuse an expired one"
+RENEW: Final = "renew it: an expired one is refused"
 _NODES: Final = next(item for item in RESOURCES if item.kind == "Node")
 
 
@@ -59,7 +60,9 @@ async def broker(settings: RuntimeSettings, monitor: str = "") -> list[Finding]:
         return [Finding("broker", "fail", _about(where, error), "give the operator's user and password in KINEMA_NATS")]
     except BusError as error:
         return [Finding("broker", "fail", _about(where, error), "start nats-server with JetStream, or correct --nats")]
-    disk += _certificate(found, settings)
+    now = settings.clock().now()
+    disk += _certificate("the broker's certificate", found.certificate_until, now)
+    disk += _certificate("the client's certificate", found.own_certificate_until, now)
     is_server = f"{where} is nats-server {found.version}"
     if _numbers(found.version) < OLDEST_BROKER:
         return [Finding("broker", "fail", is_server, "use nats-server 2.11 or newer"), *disk]
@@ -68,16 +71,16 @@ async def broker(settings: RuntimeSettings, monitor: str = "") -> list[Finding]:
         return [Finding("broker", "fail", f"{where} lacks {shortened(', '.join(found.missing))}", setup), *disk]
     wrong = [Finding("streams", "fail", what, f"{setup} --update") for what in found.unsafe]
     message = f"{is_server} with all streams and consumers"
-    sizes = [_sizes(found, f"{setup} --update --replicas 3")]
+    sizes = [_sizes(found, f"{setup} --update")]
     return [Finding("broker", "ok", message), *disk, *wrong, *sizes, await _state(settings)]
 
 
-def _certificate(found: Inspection, settings: RuntimeSettings) -> list[Finding]:
-    """Check that the broker's certificate does not expire soon; nothing without TLS."""
-    if found.certificate_until is None:
+def _certificate(what: str, until: datetime | None, now: datetime) -> list[Finding]:
+    """Check that a certificate does not expire soon; nothing without one."""
+    if until is None:
         return []
-    left = (found.certificate_until - settings.clock().now()).days
-    said = f"the broker's certificate expires in {counted(left, 'day')}"
+    left = (until - now).days
+    said = f"{what} expires in {counted(left, 'day')}"
     return [Finding("broker TLS", "warn" if left < EXPIRES_SOON else "ok", said, RENEW if left < EXPIRES_SOON else "")]
 
 
@@ -87,7 +90,9 @@ def _sizes(found: Inspection, remedy: str) -> Finding:
     if unbounded := [one.name for one in found.streams if one.max_bytes <= 0]:
         return Finding("streams", "warn", f"{', '.join(unbounded)} may fill the disk: no max_bytes", remedy)
     if found.has_peers and (alone := [one.name for one in found.streams if one.replicas == 1]):
-        return Finding("streams", "warn", f"{', '.join(alone)}: one copy on a broker of several servers", remedy)
+        return Finding(
+            "streams", "warn", f"{', '.join(alone)}: one copy on a broker of several servers", f"{remedy} --replicas 3"
+        )
     return Finding("streams", "ok", f"{said}; copies of each: {min(one.replicas for one in found.streams)}")
 
 

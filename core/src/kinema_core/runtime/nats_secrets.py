@@ -31,6 +31,11 @@ _TLS_ADVICE: Final = (
 """Failures of TLS, by what their texts have in common, and what to do."""
 
 
+_PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_VALIDITY: Final = re.compile(rb"(?:\x17\r\d{12}Z|\x18\x0f\d{14}Z)(?:\x17\r|\x18\x0f\d\d)(\d{12})Z")
+"""The two times next to each other in a certificate: since when and until when it is valid."""
+
+
 class SecretError(OSError):
     """A secret cannot be used for this attempt to connect; the text names its setting and what to do."""
 
@@ -96,6 +101,13 @@ class BrokerClient(Client):
         writer = getattr(self._transport, "_io_writer", None)
         shown = writer.get_extra_info("peercert") if writer is not None else None
         return datetime.fromtimestamp(ssl.cert_time_to_seconds(shown["notAfter"]), UTC) if shown else None
+
+    def own_certificate_until(self) -> datetime | None:
+        """Return when the client's certificate expires, None without one."""
+        file = self._runtime.file("nats_cert_file")
+        found = _PEM.search(Path(file).read_text(encoding="utf-8")) if file is not None else None
+        validity = _VALIDITY.search(ssl.PEM_cert_to_DER_cert(found[0])) if found is not None else None
+        return datetime.strptime(f"{validity[1].decode()}Z", "%y%m%d%H%M%S%z") if validity is not None else None
 
     def _password(self) -> str:
         with suppress(SettingsError):

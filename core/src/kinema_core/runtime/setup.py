@@ -146,7 +146,7 @@ class _Builder:
         data = await self.connection.api(part.info)
         fault = fault_of(data, part.what)
         if fault is None:
-            await self._compare(part, msgspec.json.decode(data, type=_Info).config)
+            await self._compare(part, msgspec.json.decode(data, type=_Info))
             return
         if fault.err_code not in _NOT_FOUND:
             raise fault_error(fault, part.what)
@@ -157,15 +157,16 @@ class _Builder:
             raise BusSetupError(f"{part.what} cannot be created: {fault.description} ({fault.err_code})")
         self.created.append(part.what)
 
-    async def _compare(self, part: _Part, have: dict[str, Any]) -> None:
+    async def _compare(self, part: _Part, found: _Info) -> None:
         """Note what differs; an update changes one setting at a time, as each may be refused."""
+        have = found.config
         for key, value in part.wanted.items():
             if have.get(key) == value:
                 continue
             differs = _differs(part, key, have)
             if not self.update:
                 pass
-            elif key in _DROPPING and 0 <= value < have.get(key, -1):
+            elif _drops(key, value, have.get(key, -1), found.state.bytes):
                 differs += "; not changed, as it would drop messages"
             elif fault := await self._write(part, "update", {**have, key: value}):
                 differs += f"; not changed: {fault.description}"
@@ -201,6 +202,13 @@ async def setup(settings: RuntimeSettings, layout: Layout, *, update: bool = Fal
         await connection.close()
 
 
+def _drops(key: str, wanted: Any, have: Any, held: int) -> bool:  # noqa: ANN401 - settings are of many types
+    """Return whether a setting would drop messages of a stream that holds so many bytes."""
+    if key == "max_bytes" and have < 0:  # no bound until now
+        return bool(held > wanted)
+    return key in _DROPPING and 0 <= wanted < have
+
+
 def _differs(part: _Part, key: str, have: Mapping[str, Any]) -> str:
     return f"{part.what}: {key} is {have.get(key)!r}, wanted {part.wanted[key]!r}"
 
@@ -228,6 +236,8 @@ class Inspection(NamedTuple):
     """The server is one of a broker cluster."""
     certificate_until: datetime | None = None
     """When the server's certificate expires; None without TLS."""
+    own_certificate_until: datetime | None = None
+    """When that of the client does; None without one."""
 
 
 async def inspect(settings: RuntimeSettings) -> Inspection:
@@ -262,8 +272,8 @@ async def inspect(settings: RuntimeSettings) -> Inspection:
                 streams.append(StreamSize(part.name, info.state.bytes, size, copies))
         client = connection.client
         version = str(client.connected_server_version)
-        until = client.certificate_until()
-        return Inspection(version, tuple(absent), tuple(unsafe), tuple(streams), client.has_peers, until)
+        until = client.certificate_until(), client.own_certificate_until()
+        return Inspection(version, tuple(absent), tuple(unsafe), tuple(streams), client.has_peers, *until)
     finally:
         await connection.close()
 
