@@ -161,7 +161,7 @@ def installed(engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             project.compose("up", "--no-build", "--detach", "--wait")
             yield project, owner
         finally:
-            project.compose("--profile", "demo", "down", "--volumes")
+            project.compose("--profile", "demo", "--profile", "all-in-one", "down", "--volumes")
 
 
 @pytest.mark.long
@@ -215,6 +215,26 @@ def test_an_approved_plan_outlives_the_project(installed: tuple[Project, Access]
     await_that(lambda: (plan["id"], "Completed") in {(each["id"], each["phase"]) for each in plans(project)}, project)
     names = {each["metadata"]["name"] for each in owner.request("GET", "/api/v1/nodes")["items"]}
     assert len(names) < OLD_NODES
+
+
+@pytest.mark.long
+@pytest.mark.cluster
+def test_one_container_takes_the_streams_over_and_gives_them_back(installed: tuple[Project, Access]) -> None:
+    """The profile all-in-one goes on with the plans of the services one by one, and they with its own."""
+    project, _ = installed
+    await_that(lambda: bool(plans(project)), project)
+    before = {each["id"] for each in plans(project)}
+    project.compose("down")
+    owner = str(Path(project.environment["KINEMA_KUBECONFIG"]).with_name("owner"))
+    given = {"KINEMA_KUBECONFIG": owner, "KINEMA_PROVIDER": "kwok=/etc/kinema/prices.csv"}
+    one = replace(project, profile="all-in-one", environment={**project.environment, **given})
+    one.compose("up", "--no-build", "--detach", "--wait")
+    asked = ("exec", "--no-TTY", "all-in-one", "sh", "-c", ". /state/operator.env && kinema plans -o json")
+    within = {each["id"] for each in json.loads(one.compose(*asked))["plans"]}
+    assert before <= within
+    one.compose("down")
+    project.compose("up", "--no-build", "--detach", "--wait")
+    assert within <= {each["id"] for each in plans(project)}
 
 
 def plans(project: Project) -> Sequence[Mapping[str, Any]]:
