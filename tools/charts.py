@@ -31,12 +31,15 @@ from kinema_core.runtime.settings import NATS_FILES
 from kinema_kubernetes.rights import Rule, as_written
 from kinema_observer.rights import RULES
 from kinema_rescheduler.kubernetes import rights as rescheduler
+from kinema_rescheduler.kubernetes.guard import guard
 
 CHARTS: Final = Path(__file__).resolve().parent.parent / "charts"
 CLUSTER: Final = "__CLUSTER__"
 """Stands in the generated rights on the broker for the cluster's name."""
 _FILLED: Final = frozenset({"runtime", "cluster", "provider", "catalog", "inventory"})
 """Settings that a template fills or asks for, so that values may lack them."""
+ACCOUNT: Final = "ACCOUNT"
+"""Stands in the generated guard for the user that it bounds."""
 _HIDDEN: Final = frozenset({"kubeconfig", "context"})
 """Settings that a pod has no use for: it reaches the API server of its own cluster."""
 _MANAGED: Final = frozenset({"cluster", "nats_url", "nats_user", "nats_password", "nats_server_name", *NATS_FILES})
@@ -582,6 +585,7 @@ def files() -> Iterator[tuple[Path, str]]:
     yield from _of_chart("kinema", UMBRELLA, schema(Umbrella, **charts), about)
     for service, rules in rights().items():
         yield CHARTS / f"kinema-{service}" / "files" / "rights.json", _json(rules)
+    yield CHARTS / "kinema-rescheduler" / "files" / "guard.json", _json(guard(ACCOUNT))
     yield (
         CHARTS / "kinema-library" / "templates" / "_shared.tpl",
         _DEFINED.format(json.dumps(msgspec.to_builtins(SHARED))),

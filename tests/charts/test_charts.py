@@ -385,3 +385,16 @@ def test_the_api_server_takes_what_is_rendered(
     chart, values = MATRIX[case]
     objects: list[dict[str, Any]] = helm.rendered(chart, values)
     accepted(control_plane, objects, tmp_path)
+
+
+def test_guard_bounds_the_account_of_the_release(helm: Helm) -> None:
+    """The rescheduler's chart has the policy that bounds its account, unless the rights are not the chart's."""
+    values = {**PROVIDED, "serviceAccount": {"name": "mover"}}
+    objects = helm.rendered("kinema-rescheduler", values)
+    (policy,) = (one for one in objects if one["kind"] == "ValidatingAdmissionPolicy")
+    (binding,) = (one for one in objects if one["kind"] == "ValidatingAdmissionPolicyBinding")
+    (condition,) = policy["spec"]["matchConditions"]
+    assert condition["expression"] == "request.userInfo.username == 'system:serviceaccount:kinema:mover'"
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"] == "kinema-kinema-rescheduler"
+    bare = helm.rendered("kinema-rescheduler", {**values, "rbac": {"create": False}})
+    assert not [one for one in bare if one["kind"].startswith("ValidatingAdmissionPolicy")]

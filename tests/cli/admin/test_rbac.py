@@ -38,6 +38,16 @@ def test_manifests_hold_every_rule_once(provider: str, form: Format, capsys: pyt
             assert item["subjects"] == [{"kind": "ServiceAccount", "name": f"kinema-{service}", "namespace": "ops"}]
 
 
+def test_guard_bounds_the_reschedulers_account(capsys: pytest.CaptureFixture[str]) -> None:
+    """The policy that refuses what the rescheduler never writes comes with its rights, for its account."""
+    run_rbac(provider="delegate", namespace="ops", output=Format.JSON)
+    items = {item["kind"]: item for item in json.loads(capsys.readouterr().out)["items"]}
+    policy, binding = items["ValidatingAdmissionPolicy"], items["ValidatingAdmissionPolicyBinding"]
+    (condition,) = policy["spec"]["matchConditions"]
+    assert condition["expression"] == "request.userInfo.username == 'system:serviceaccount:ops:kinema-rescheduler'"
+    assert binding["spec"] == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
+
+
 def test_providers_of_nodes_are_those_that_can_be_chosen() -> None:
     """The command knows every provider that has rules, and says so of any other."""
     assert tuple(OF_PROVIDER) == KINDS

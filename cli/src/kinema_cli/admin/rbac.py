@@ -34,7 +34,10 @@ def rbac(
         Format, typer.Option("--output", "-o", metavar="FORMAT", help="yaml or json for kubectl, or a table.")
     ] = Format.YAML,
 ) -> None:
-    """Print namespace, service accounts and exactly the rights that the services use, for `kubectl apply -f -`."""
+    """Print namespace, service accounts and exactly the rights that the services use, for `kubectl apply -f -`.
+
+    An admission policy for the rescheduler's account refuses what it never writes, such as the image of a Deployment.
+    """
     raise typer.Exit(run_rbac(provider=provider, namespace=namespace, output=output))
 
 
@@ -49,7 +52,8 @@ def rules_by_service(provider: str) -> Mapping[str, Sequence[Rule]]:
 def run_rbac(*, provider: str, namespace: str, output: Format) -> int:
     """Print manifests or a table; 0, or 2 for an unknown provider."""
     from kinema_cli.output import print_error, print_value, show
-    from kinema_kubernetes.rights import manifests
+    from kinema_kubernetes.rights import account, manifests
+    from kinema_rescheduler.kubernetes.guard import guard
 
     if provider not in KINDS:
         print_error(f"--provider {provider!r} is none of: {', '.join(KINDS)}")
@@ -61,6 +65,8 @@ def run_rbac(*, provider: str, namespace: str, output: Format) -> int:
     items: list[dict[str, Any]] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}]
     for service in rules:
         items += [_labeled(item, service) for item in manifests(service, rules[service], namespace=namespace)]
+    user = f"system:serviceaccount:{namespace}:{account('rescheduler')}"
+    items += [_labeled(item, "rescheduler") for item in guard(user, f"kinema-guard-{namespace}")]
     if output is Format.JSON:
         print_value({"apiVersion": "v1", "kind": "List", "items": items}, output)
         return 0
