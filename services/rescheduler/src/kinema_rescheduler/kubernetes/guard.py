@@ -75,7 +75,7 @@ def _containers() -> str:
     """Return an expression: of the containers of a template only requests of CPU and memory differ."""
     new, old = "object.spec.template.spec.containers", "oldObject.spec.template.spec.containers"
     resources = (_field("c", "resources"), _field("o", "resources"))
-    requests = [_field(each, "requests") for each in resources]
+    requests = (_field(resources[0], "requests"), _field(resources[1], "requests"))
     same = f"o.name == c.name && {_same('c', 'o', _list(['resources']))}"
     bounded = f"{_same(*resources, _list(['requests']))} && {_same(*requests, _list(['cpu', 'memory']))}"
     return f"{new}.size() == {old}.size() && {new}.all(c, {old}.exists(o, {same} && {bounded}))"
