@@ -131,6 +131,16 @@ async def test_a_program_that_is_not_there_is_named() -> None:
         await run(("/nowhere/power", "on"), 1)
 
 
+@pytest.mark.parametrize("end", ["exit 1", "exit 77", "exec sleep 30"])
+async def test_words_of_a_command_are_not_shown(end: str) -> None:
+    """An error of a command names its program; neither its words nor what it printed of them get into the text."""
+    script = f'echo "cannot log in with $0 at bmc"; {end}'
+    with pytest.raises(EffectError) as caught:
+        await run(("/bin/sh", "-c", script, "hunter22"), 0.5)
+    assert "hunter22" not in str(caught.value)
+    assert "/bin/sh" in str(caught.value)
+
+
 async def test_commands_meet_no_shell() -> None:
     """What looks like shell code is one word of the command."""
     assert await run(("/bin/echo", "$(id)", "; id", "*"), 5) == "$(id) ; id *"

@@ -15,12 +15,17 @@ NO_PERMISSION: Final = 77
 """Exit code for a missing right, as in BSD's sysexits; any other but 0 may pass."""
 _KEPT_CHARACTERS: Final = 300
 """How much of a command's last words is kept."""
+_SHORTEST_SECRET: Final = 4
+"""Characters of a word from which on it is not shown."""
 _ENDING_SECONDS: Final = 2.0
 """Real seconds that a command which was killed is waited for."""
 
 
 async def run(command: tuple[str, ...], seconds: float) -> str:
     """Return what a command prints.
+
+    Its words may be secrets (`ipmitool -P`), and errors reach the log, events and Kubernetes: they name the program
+    alone, and what it printed without those words.
 
     Raises:
         TransientError: `time-out`, it was ended; `transient`, it failed.
@@ -41,18 +46,23 @@ async def run(command: tuple[str, ...], seconds: float) -> str:
         async with asyncio.timeout(seconds):
             printed, _ = await process.communicate()
     except TimeoutError as error:
-        raise TransientError("time-out", f"{' '.join(command)} did not end in {seconds:g} s") from error
+        raise TransientError("time-out", f"{command[0]} did not end in {seconds:g} s") from error
     finally:
         if printed is None:
             await _end(process)
     output = printed.decode(errors="replace").strip()
     if process.returncode == NO_PERMISSION:
-        raise PermanentError("permission", f"{' '.join(command)}: {output[-_KEPT_CHARACTERS:]}")
+        raise PermanentError("permission", f"{command[0]}: {_shown(output, command)}")
     if process.returncode:
-        raise TransientError(
-            "transient", f"{' '.join(command)} ended with {process.returncode}: {output[-_KEPT_CHARACTERS:]}"
-        )
+        raise TransientError("transient", f"{command[0]} ended with {process.returncode}: {_shown(output, command)}")
     return output
+
+
+def _shown(output: str, command: tuple[str, ...]) -> str:
+    """Return the last characters of what a command printed, without the words that it was given."""
+    for word in sorted(command[1:], key=len, reverse=True):
+        output = output.replace(word, "***") if len(word) >= _SHORTEST_SECRET else output
+    return output[-_KEPT_CHARACTERS:]
 
 
 async def _end(process: Process) -> None:
