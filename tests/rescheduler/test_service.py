@@ -20,6 +20,8 @@ from kinema_core.events import (
     Event,
     ExecutionAborted,
     ExecutionCompleted,
+    ExecutionPaused,
+    ExecutionResumed,
     NodeDeletionRequested,
     StepFailed,
     StepStarted,
@@ -354,6 +356,19 @@ async def test_leftover_disrupted_node_is_deleted_on_request() -> None:
     await leftover(world, "n2")
     end = await world.completes("n1", seconds=100)
     assert end.plan == "deletion-n2"
+
+
+async def test_no_requested_deletion_begins_during_a_pause() -> None:
+    """A pause holds deletions that the observer asks for, too: anybody who may label nodes can cause them."""
+    world = World(cluster(node("n1"), node("n2", labels={"kinema.io/disrupted": "old"}), deployed("web", ["n1"])))
+    await world.observe()
+    await world.publish(ExecutionPaused(by="me"), "pause-1")
+    await leftover(world, "n2")
+    for _ in range(5):
+        await world.second()
+    assert world.intents() == []
+    await world.publish(ExecutionResumed(by="me"), "resume-1")
+    await world.completes("n1", seconds=100)
 
 
 @pytest.mark.parametrize(

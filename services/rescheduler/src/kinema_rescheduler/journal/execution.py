@@ -18,6 +18,8 @@ from kinema_core.events import (
     Event,
     ExecutionAborted,
     ExecutionCompleted,
+    ExecutionPaused,
+    ExecutionResumed,
     Figures,
     NodeDeletionRequested,
     Plan,
@@ -42,6 +44,8 @@ FOLLOWED: Final = (
     "execution-completed",
     "execution-aborted",
     "abort-requested",
+    "execution-paused",
+    "execution-resumed",
 )
 """Kinds of log events that the journal folds."""
 
@@ -132,6 +136,8 @@ class Journal:
     """Accepted plans behind the active one."""
     requests: Mapping[str, Event] = field(default_factory=lambda: MappingProxyType({}))
     """Requests to delete single nodes, by node name."""
+    paused: bool = False
+    """Whether the operator wants no new execution: requests to delete single nodes pass no decider."""
     catalog: Event | None = None
     fencing: int = 0
     """The highest lease revision that acted."""
@@ -148,6 +154,8 @@ def fold(journal: Journal, event: Event) -> Journal:  # noqa: PLR0911 - one retu
             return replace(journal, catalog=event)
         case NodeDeletionRequested() as request:
             return _requested(journal, event, request)
+        case ExecutionPaused() | ExecutionResumed():
+            return replace(journal, paused=isinstance(event.body, ExecutionPaused))
         case AbortRequested() as wish:
             return _abort(journal, Verdict(reason="operator", detail=f"{wish.by}: {wish.reason}", time=event.time))
         case ExecutionCompleted(plan=plan_id) | ExecutionAborted(plan=plan_id):

@@ -48,10 +48,13 @@ _UNKNOWN_PLAN: Final = ("unknown-plan", "its proposal is not in the log")
 
 
 def current(journal: Journal, cluster: Cluster) -> Execution | None:
-    """Return the execution to go on with: the active one, else a requested deletion that is still right."""
+    """Return the execution to go on with: the active one, else a requested deletion that is still right.
+
+    No requested deletion begins during a pause: no decider judges it.
+    """
     if journal.active is not None:
         return journal.active
-    for name in sorted(journal.requests):
+    for name in sorted(journal.requests if not journal.paused else ()):
         event = journal.requests[name]
         if _still_right(event, cluster):
             return of_request(event)
