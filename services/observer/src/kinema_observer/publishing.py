@@ -26,6 +26,8 @@ from kinema_observer.logic.changes import (
 
 register("observer.delta.published", "observer.snapshot.published")
 _KINDS = ("cluster-snapshot", "cluster-delta")
+_DECIDED = ("iteration-started", "step-started")
+"""Kinds of LOG events whose newest names the version of a state that was lost since."""
 
 
 @dataclass
@@ -81,6 +83,9 @@ class StatePublisher:
         start = last.sequence if isinstance(last, Stored) else 1
         async for item in self._bus.read("STATE", start=start, kinds=_KINDS):
             cluster = _folded(cluster, item, stream)
+        if cluster is None:  # ids of iterations and operations derive from versions: none may come again
+            newest = [await self._bus.last("LOG", kind) for kind in _DECIDED]
+            stream.highest = max([stream.highest, *(item.event.state for item in newest if isinstance(item, Stored))])
         if cluster is None and stream.highest:
             structlog.get_logger().warning("state stream is damaged: a new snapshot follows", version=stream.highest)
         body = beat.event.body if isinstance(beat, Stored) else None
