@@ -314,6 +314,30 @@ class Storage(_Values, frozen=True):
     """Empty: the cluster's default."""
 
 
+class Volume(_Values, frozen=True):
+    """The volume of the streams."""
+
+    size: str = "8Gi"
+    """Of the volume."""
+    storage_class: str = ""
+    """Empty: the cluster's default."""
+
+
+class AllInOne(Base, frozen=True):
+    """Values of the chart that runs everything in one pod."""
+
+    provider: Literal["delegate", "static", "kwok"] = "delegate"
+    """Provider of nodes."""
+    catalog: str = ""
+    """The provider's file, as for the rescheduler; required; use `--set-file`."""
+    settings: dict[str, Free] = {}
+    """Settings by service; `kinema up` refuses a wrong one when it starts."""
+    storage: Volume = Volume()
+    """"""
+    network_policy: NetworkPolicy = NetworkPolicy()
+    """"""
+
+
 class Server(Base, frozen=True):
     """Values of the broker's chart."""
 
@@ -397,6 +421,8 @@ class Enabled(_Values, frozen=True):
     """The service."""
     monitoring: bool = True
     """Alerts and dashboards."""
+    all_in_one: bool = False
+    """Services and broker in one pod, in place of all above but the alerts; the file `all-in-one.yaml` sets them so."""
 
 
 class Umbrella(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -412,6 +438,7 @@ SETUP: Final = Setup(image=_image("admin"), resources=_resources("50m", "128Mi",
 SERVER: Final = Server(
     image=Image(registry="docker.io/library", repository="nats", tag=""), resources=_resources("200m", "256Mi", "1Gi")
 )
+ALL_IN_ONE: Final = AllInOne(image=_image("cli"), resources=_resources("1", "1Gi", "6Gi"))
 MONITORING: Final = Monitoring(dashboard_labels={"grafana_dashboard": "1"})
 UMBRELLA: Final = Umbrella()
 SHARED: Final = Kinema(
@@ -570,6 +597,7 @@ def _about(service: str) -> str:
 def files() -> Iterator[tuple[Path, str]]:
     """Return every file that the code decides, with its content."""
     others: tuple[tuple[str, msgspec.Struct, str], ...] = (
+        ("all-in-one", ALL_IN_ONE, "`kinema up` with its own broker, on the volume that the chart `kinema-nats` uses."),
         ("setup", SETUP, "A Job runs `kinema setup --update`, a hook installs the placement policy."),
         ("monitoring", MONITORING, f"[Alerts]({_DOCS}alerts.md), and dashboards of money, work and health."),
         ("nats", SERVER, f"In production, use the [official chart]({_DOCS}broker.md)."),
@@ -578,7 +606,7 @@ def files() -> Iterator[tuple[Path, str]]:
         yield from _of_chart(f"kinema-{service}", VALUES[service], service_schema(service), _about(service))
     for name, values, about in others:
         yield from _of_chart(f"kinema-{name}", values, schema(type(values)), about)
-    charts = {name: {"type": "object"} for name in Enabled.__struct_fields__}
+    charts = {name: {"type": "object"} for name in Enabled.__struct_encode_fields__}
     about = (
         "Values of one chart stand below its name, as in `decider.settings`, and go before those of `global.kinema`."
     )
@@ -586,6 +614,8 @@ def files() -> Iterator[tuple[Path, str]]:
     for service, rules in rights().items():
         yield CHARTS / f"kinema-{service}" / "files" / "rights.json", _json(rules)
     yield CHARTS / "kinema-rescheduler" / "files" / "guard.json", _json(guard(ACCOUNT))
+    every = [*rights()["observer"], *rights()["setup"], *rights()["rescheduler"]["every"]]
+    yield CHARTS / "kinema-all-in-one" / "files" / "rights.json", _json({**rights()["rescheduler"], "every": every})
     yield (
         CHARTS / "kinema-library" / "templates" / "_shared.tpl",
         _DEFINED.format(json.dumps(msgspec.to_builtins(SHARED))),

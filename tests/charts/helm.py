@@ -31,7 +31,12 @@ Values = Mapping[str, Any]
 
 def needed(chart: str) -> Values:
     """The least values that a chart can be installed with."""
-    found: Mapping[str, Values] = {"kinema": WHOLE, "kinema-monitoring": {}, "kinema-rescheduler": PROVIDED}
+    found: Mapping[str, Values] = {
+        "kinema": WHOLE,
+        "kinema-all-in-one": {**NAMED, "catalog": "machine_type,vcpus\n"},
+        "kinema-monitoring": {},
+        "kinema-rescheduler": PROVIDED,
+    }
     return found.get(chart, NAMED)
 
 

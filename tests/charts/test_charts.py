@@ -333,6 +333,20 @@ def test_an_upgrade_shows_what_setup_could_not_change(helm: Helm) -> None:
     assert all("hook-succeeded" in one["helm.sh/hook-output-log-policy"] for one in hooks)
 
 
+def test_one_pod_takes_the_place_of_services_and_broker(helm: Helm) -> None:
+    """With the umbrella's `all-in-one.yaml` one Deployment remains, on the volume that the broker's chart uses."""
+    given = ("--values", str(CHARTS / "kinema" / "all-in-one.yaml"))
+    whole = helm.rendered("kinema", WHOLE)
+    objects = helm.rendered(
+        "kinema", {"global": WHOLE["global"], "allInOne": {"catalog": "machine_type,vcpus\n"}}, *given
+    )
+    assert [name for name, _ in pods(objects)] == ["Deployment/kinema-all-in-one"]
+    (broker,) = (one for one in whole if one["kind"] == "StatefulSet")
+    (template,) = broker["spec"]["volumeClaimTemplates"]
+    claim = named(objects, "PersistentVolumeClaim", f"{template['metadata']['name']}-{broker['metadata']['name']}-0")
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
 def test_workers_share_the_solve(helm: Helm) -> None:
     """Workers are a Deployment of their own, and the optimizer that has some offers its tasks."""
     objects = helm.rendered("kinema", WHOLE)
