@@ -214,6 +214,7 @@ async def test_a_cluster_in_its_own_account_is_alone(shared: Shared) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [("SUAC", "holds no key of a user"), ("", "holds no key of a user"), (user_key().seed, "uthorization")],
+    ids=["damaged", "empty", "unknown"],
 )
 async def test_an_unusable_secret_is_one_error(shared: Shared, text: str, words: str) -> None:
     """It names the setting or the user, at once, and shows nothing of the secret."""
