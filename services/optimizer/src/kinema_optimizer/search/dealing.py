@@ -93,7 +93,7 @@ def best_fit(requests, counts, most, row, left, content):  # type: ignore[no-unt
             for r in range(rows):
                 if requests[c, r] > 0:
                     fits = min(fits, left[where, r] // requests[c, r])
-            content[where, c] += fits  # the tightest node is so until nobody else fits
+            content[where, c] += fits  # the tightest node is so until no other pod fits
             counts[c] -= fits
             for r in range(rows):
                 left[where, r] -= fits * requests[c, r]

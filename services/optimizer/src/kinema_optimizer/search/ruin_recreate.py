@@ -142,10 +142,10 @@ def _bring_back(arrays, places, counts, market, state):  # type: ignore[no-untyp
 @kernel
 def _place_rest(arrays, values, made, held, used, size, pool, market, state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, PLR0913, PLR0917 - compiled: numba infers types, and takes no keywords
     """How many nodes there are once the pool is on nodes, best worth per cost first; -1 where it finds no place."""
-    nobody = np.zeros(len(pool), np.int64)
+    no_pods = np.zeros(len(pool), np.int64)
     while pool.any():
         _shuffle(market, len(market), state)
-        paid, looked, best, price_bin = 0.0, 0, -1, nobody
+        paid, looked, best, price_bin = 0.0, 0, -1, no_pods
         for place in market:
             if (
                 used[place] >= arrays.limit[place]
@@ -154,7 +154,7 @@ def _place_rest(arrays, values, made, held, used, size, pool, market, state):  #
             ):
                 continue
             looked += 1
-            kept = _refill(arrays, values, place, nobody, pool - arrays.base[place], state)
+            kept = _refill(arrays, values, place, no_pods, pool - arrays.base[place], state)
             worth = (values * (kept + arrays.base[place])).sum()
             worth -= (arrays.move_price * np.maximum(kept - arrays.own[place], 0)).sum()
             cheap = _cheapest(arrays, place, kept)  # a last node is as good as the cheapest machine that holds it
