@@ -3,12 +3,16 @@
 Runs once before the others, as root in the image kinema-admin, and changes nothing that is there but settings: each
 service has a volume of its own, so that none can read another's password. With `--simulator URL` the services act on a
 simulated cluster and live by its clock, else on the cluster of `/in/kubeconfig`: a file for the two services that reach
-it, or a directory with a file for each.
+it, or a directory with a file for each. A project has either until its volumes are deleted.
+
+The job that prepares the broker, and with it every service, waits for a file that only a preparation without an error
+leaves: Compose would start them after a failed one, too, as there are two and either may be absent.
 """
 
 import argparse
 import json
 import os
+import re
 import secrets
 import sys
 import time
@@ -21,6 +25,8 @@ from kinema_core.runtime.rights import USERS, authorization
 
 OUT = Path("/out")
 KUBECONFIG = Path("/in/kubeconfig")
+PRICES = "/etc/kinema/prices.csv"
+"""Where the rescheduler finds the file of that name."""
 USER = 65532
 SERVICES = ("observer", "predictor", "optimizer", "decider", "rescheduler")
 SAME_SECONDS = 60.0
@@ -56,8 +62,8 @@ def demo(url: str) -> dict[str, dict[str, Any]]:
     known, simulated = OUT / "operator" / "cluster", OUT / "operator" / "simulated"
     if known.exists() and not simulated.exists():
         sys.exit(
-            f"this project acts on cluster {known.read_text(encoding='utf-8')}: run the demo as a project of its own, "
-            "docker compose --project-name kinema-demo --profile demo up"
+            f"error: this project acts on cluster {known.read_text(encoding='utf-8')}: run the demo as a project of "
+            "its own, docker compose --project-name kinema-demo --profile demo up"
         )
     if simulated.exists() and abs(int(simulated.read_text(encoding="utf-8")) - begun) < SAME_SECONDS:
         return {}  # the services go on with what they have
@@ -89,16 +95,27 @@ def demo(url: str) -> dict[str, dict[str, Any]]:
 
 def real(given: Path, cluster: str) -> dict[str, dict[str, Any]]:
     """Return settings for a real cluster: those of the services' files in a directory."""
+    if (OUT / "operator" / "simulated").exists():
+        sys.exit("error: this project runs the demo: end it with docker compose --profile demo down --volumes")
     found: dict[str, dict[str, Any]] = {}
     for service in SERVICES:
         path = given / f"{service}.json"
         settings = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         found[service] = {**settings, "runtime": {"cluster": cluster, **settings.get("runtime", {})}}
     catalog = given / "prices.csv"
+    if found["rescheduler"].get("provider", {}).get("catalog") == PRICES and not catalog.exists():
+        sys.exit(
+            "error: rescheduler.json names a catalog in prices.csv, and no such file is beside it: "
+            "write it as docs/providers.md describes"
+        )
     for service in ("observer", "rescheduler"):
-        kubeconfig = KUBECONFIG / service if KUBECONFIG.is_dir() else KUBECONFIG
-        write(OUT / service / "kubeconfig", kubeconfig.read_text(encoding="utf-8"))
-    (OUT / "operator" / "simulated").unlink(missing_ok=True)
+        kubeconfig = (KUBECONFIG / service if KUBECONFIG.is_dir() else KUBECONFIG).read_text(encoding="utf-8")
+        if at := re.search(r"https?://(127\.|localhost|\[::1\])[^\s\"',}]*", kubeconfig):
+            sys.exit(
+                f"error: the kubeconfig has the address {at.group()}, which in a container is the container itself: "
+                "give one that containers reach (of kind: kind get kubeconfig --internal)"
+            )
+        write(OUT / service / "kubeconfig", kubeconfig)
     if catalog.exists():
         write(OUT / "rescheduler" / "prices.csv", catalog.read_text(encoding="utf-8"))
     everything = {
@@ -115,6 +132,7 @@ def main() -> None:
     parser.add_argument("--settings", type=Path, default=Path("/in/settings"), help="directory of settings by service")
     parser.add_argument("--cluster-name", default="", help="name of the cluster in events")
     given = parser.parse_args()
+    (OUT / "admin" / "cluster").unlink(missing_ok=True)
     if not given.simulator and not given.cluster_name:
         parser.error("--cluster-name is empty: set KINEMA_CLUSTER in .env")
     passwords = {user: password(user) for user in USERS}
@@ -129,8 +147,7 @@ def main() -> None:
         }
         places = {"kubeconfig": "/etc/kinema/kubeconfig"} if service in {"observer", "rescheduler"} else {}
         write(OUT / service / "settings.json", json.dumps({**places, **values, "runtime": runtime}, indent=2))
-        for user in ("operator", "admin"):
-            write(OUT / user / "cluster", str(runtime["cluster"]))
+        write(OUT / "operator" / "cluster", str(runtime["cluster"]))
     cluster = (OUT / "operator" / "cluster").read_text(encoding="utf-8")
     names = OUT / "admin" / "clusters"
     clusters = sorted({cluster, *(names.read_text(encoding="utf-8").split() if names.exists() else ())})
@@ -155,6 +172,7 @@ def main() -> None:
     for volume in ("nats-data", "demo", "state", "state/nats"):
         if (OUT / volume).exists():
             os.chown(OUT / volume, USER, USER)
+    write(OUT / "admin" / "cluster", cluster)
 
 
 if __name__ == "__main__":

@@ -144,6 +144,7 @@ def test_each_service_alone(helm: Helm, control_plane: ControlPlane) -> None:
         done = helm.run("install", *arguments, values={**needed(chart), "nats": broker})
         assert done.returncode == 0, done.stderr
         assert f"The {service} of cluster c1 uses the broker at nats://nats.elsewhere:4333." in done.stdout
+        assert "Its pod waits for the Secret broker, key password." in done.stdout
     found = admin.until(
         f"/apis/apps/v1/namespaces/{space}/deployments", lambda found: all(map(is_ready, found["items"]))
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import urllib.request
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -87,8 +89,10 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_prepared_files_suit_the_services_and_stay(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each service accepts its settings; a second run keeps every password; a new cluster joins those known."""
     passwords = []
+    settings_folder = shutil.copytree(ROOT / "deploy/compose/settings", prepared.parent / "settings")
+    (settings_folder / "prices.csv").write_text("machine_type\n", encoding="utf-8")
     for cluster in ("east", "east", "west"):
-        given = ["prepare", "--cluster-name", cluster, "--settings", str(ROOT / "deploy/compose/settings")]
+        given = ["prepare", "--cluster-name", cluster, "--settings", str(settings_folder)]
         monkeypatch.setattr(sys, "argv", given)
         prepare.main()
         passwords.append({user: (prepared / user / "nats-password").read_text(encoding="utf-8") for user in USERS})
@@ -120,19 +124,45 @@ def test_each_service_has_its_own_kubeconfig_where_a_directory_is_given(
         assert (prepared / service / "kubeconfig").read_text(encoding="utf-8") == f"of the {service}"
 
 
-def test_a_demo_refuses_the_volumes_of_an_installation(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where services act on a real cluster, the demo changes no file; an installation may follow a demo."""
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [("real", "demo", "acts on cluster east: run the demo as"), ("demo", "real", "end it with docker compose .* down")],
+)
+def test_a_project_is_a_demo_or_an_installation(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str, told: str
+) -> None:
+    """What came first goes on; the other is refused, changes no file, and leaves no word to start services on."""
     reading = json.dumps({"now": "2026-01-01T00:00:00Z", "speed": 10})
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.StringIO(reading))
-    demo, real = ["prepare", "--simulator", "http://simulator:8001"], ["prepare", "--cluster-name", "demo-5"]
-    for given in (demo, demo, real):
-        monkeypatch.setattr(sys, "argv", given)
-        prepare.main()
-    before = {path: path.read_bytes() for path in prepared.rglob("*") if path.is_file()}
-    monkeypatch.setattr(sys, "argv", demo)
-    with pytest.raises(SystemExit, match="acts on cluster demo-5: run the demo as a project of its own"):
-        prepare.main()
+    given = {"demo": ["prepare", "--simulator", "http://simulator:8001"], "real": ["prepare", "--cluster-name", "east"]}
+    start = prepared / "admin" / "cluster"
+    for one in (first, first, second):
+        before = {path: path.read_bytes() for path in prepared.rglob("*") if path.is_file() and path != start}
+        monkeypatch.setattr(sys, "argv", given[one])
+        with pytest.raises(SystemExit, match=told) if one == second else nullcontext():
+            prepare.main()
+        assert start.exists() == (one == first)
     assert before == {path: path.read_bytes() for path in prepared.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("kubeconfig", "settings", "told"),
+    [
+        ("server: https://127.0.0.1:6443", {}, "https://127.0.0.1:6443, which in a container is the container itself"),
+        ('{"server":"https://localhost"}', {}, "https://localhost, which in a container"),
+        ("", {"provider": {"kind": "kwok", "catalog": prepare.PRICES}}, "write it as docs/providers.md describes"),
+    ],
+)
+def test_nothing_starts_on_what_no_service_can_use(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, kubeconfig: str, settings: dict[str, object], told: str
+) -> None:
+    """One error names the file and what to do, instead of containers that restart for ever."""
+    (prepared.parent / "kubeconfig").write_text(kubeconfig, encoding="utf-8")
+    (prepared.parent / "rescheduler.json").write_text(json.dumps(settings), encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["prepare", "--cluster-name", "east", "--settings", str(prepared.parent)])
+    with pytest.raises(SystemExit, match=told):
+        prepare.main()
+    assert not (prepared / "admin" / "cluster").exists()
 
 
 @pytest.mark.parametrize(

@@ -186,13 +186,17 @@ def test_a_service_reaches_the_cluster_with_its_own_rights(installed: tuple[Proj
 @pytest.mark.long
 @pytest.mark.cluster
 def test_a_demo_does_not_take_over_what_acts_on_a_cluster(installed: tuple[Project, Access]) -> None:
-    """The demo of the same project refuses, with the command that starts one beside; every container goes on."""
+    """The demo of the same project refuses, with the command that starts one beside, and starts and ends no service."""
     project, _ = installed
     before = _started(project)
     demo = replace(project, profile="demo")
     demo.compose("up", "--no-build", "--detach", check=False)
     assert "acts on cluster kwok: run the demo as a project of its own" in demo.compose("logs", "prepare-demo")
     assert _started(project) == before
+    project.compose("down")
+    demo.compose("up", "--no-build", "--detach", check=False)
+    assert not project.compose("ps", "--quiet", *SERVICES).strip()
+    project.compose("up", "--no-build", "--detach", "--wait")
 
 
 def _started(project: Project) -> Mapping[str, str]:

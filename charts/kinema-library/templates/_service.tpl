@@ -273,6 +273,9 @@ spec:
 {{- define "kinema.notes" -}}
 {{- $values := include "kinema.values" .root | fromYaml -}}
 The {{ .service }} of cluster {{ $values.cluster }} uses the broker at {{ $values.nats.url }}.
+{{- with $values.nats.existingSecret }}
+Its pod waits for the Secret {{ . }}, key {{ $values.nats.passwordKey | default $.service }}.
+{{- end }}
 
   kubectl -n {{ .root.Release.Namespace }} rollout status deployment/kinema-{{ .service }}
   helm -n {{ .root.Release.Namespace }} test {{ .root.Release.Name }}
