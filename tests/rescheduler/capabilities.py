@@ -234,6 +234,16 @@ async def prepare(admin: FencedClient) -> None:
     await admin.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
 
 
+async def clean_up(admin: FencedClient) -> None:
+    """Delete the namespace while there are nodes on which its pods can end, and wait for that."""
+    path = f"/api/v1/namespaces/{NAMESPACE}"
+    await admin.client.request("DELETE", path)
+    with suppress(NotFoundError):
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while await admin.client.request("GET", path):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.2)
+
+
 async def forget_all(admin: FencedClient) -> None:
     """Take away the objects that are ours alone, so that their creation comes first again."""
     for path in (f"{CONFIG_MAPS}/{STEERING_NAME}", CLAIM):

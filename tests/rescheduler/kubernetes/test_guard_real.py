@@ -11,7 +11,7 @@ import pytest
 from tests.controlplane.access import Access, RefusedError
 from tests.controlplane.nodes import node, nodes_for_a_while
 from tests.controlplane.plane import ControlPlane
-from tests.rescheduler.capabilities import CAPABILITIES, NAMESPACE, Ground, forget_all, prepare
+from tests.rescheduler.capabilities import CAPABILITIES, NAMESPACE, Ground, clean_up, forget_all, prepare
 
 from kinema_kubernetes.objects import Json
 from kinema_kubernetes.rights import account, as_written
@@ -130,9 +130,9 @@ async def ground(control_plane: ControlPlane, guarded: Access, tmp_path: Path) -
         await prepare(admin)
         await forget_all(admin)
         yield Ground(admin, mine, "guarded-1")
+        await clean_up(admin)
         await mine.close()
         await admin.close()
-        await asyncio.to_thread(admin_access.request, "DELETE", f"/api/v1/namespaces/{NAMESPACE}")
         with suppress(RefusedError):
             await asyncio.to_thread(admin_access.request, "DELETE", f"{SYSTEM}/{LEDGER}")
 

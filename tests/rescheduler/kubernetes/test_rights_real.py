@@ -11,7 +11,7 @@ import pytest
 from tests.controlplane.access import Access
 from tests.controlplane.nodes import node, nodes_for_a_while
 from tests.controlplane.plane import ControlPlane
-from tests.rescheduler.capabilities import CAPABILITIES, NAMESPACE, Ground, forget_all, prepare
+from tests.rescheduler.capabilities import CAPABILITIES, Ground, clean_up, forget_all, prepare
 from tests.support.kube_requests import single
 
 from kinema_cli.doctor.checks import rights
@@ -83,9 +83,9 @@ async def ground(service: Account, tmp_path: Path) -> AsyncIterator[Ground]:
         await prepare(admin)
         await forget_all(admin)
         yield Ground(admin, mine, "rights-1")
+        await clean_up(admin)
         await mine.close()
         await admin.close()
-        await asyncio.to_thread(admin_access.request, "DELETE", f"/api/v1/namespaces/{NAMESPACE}")
 
 
 async def test_everything_works_with_exactly_these_rights(service: Account, ground: Ground) -> None:
