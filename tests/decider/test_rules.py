@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import time, timedelta
+from typing import get_args
 
 import msgspec
 import pytest
@@ -26,9 +27,11 @@ from kinema_core.events import (
     PlanRejected,
     PlanStep,
     Pod,
+    Purpose,
     Resize,
 )
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
+from kinema_core.model.purpose import purpose_of
 from kinema_core.model.schedule import Schedule
 from kinema_core.runtime.stage import Moment
 from kinema_decider.logic.limits import Limits
@@ -48,7 +51,7 @@ async def test_good_plan_is_accepted_with_its_figures() -> None:
 
 def test_rules_come_in_this_order() -> None:
     """The order is part of the answer: the operator's word before money, approval last."""
-    names = [rule.__name__ for rule in RULES]
+    names = [rule.__name__ for rule, _ in RULES]
     assert names[:3] == ["nothing_to_do", "paused", "executing"]
     assert names.index("drift") < names.index("saving") < names.index("feasible") < names.index("payback")
     assert names[-1] == "approval"
@@ -378,6 +381,46 @@ async def test_autoscale_needs_only_to_be_feasible() -> None:
     court.tell(PlanAccepted(plan="old", version=1), "accept-old")
     court.tell(ExecutionCompleted(plan="old", fencing=1), "end-1")
     assert isinstance(await court.judge(plan, before), PlanAccepted)
+
+
+@pytest.mark.parametrize("purpose", ["safety", "room"])
+async def test_plan_that_serves_workloads_need_not_save(purpose: Purpose) -> None:
+    """A plan for safety or room may cost more, in a cooldown, outside windows and without approval; one to save not."""
+    before, _ = halved()
+    plan = replace(plan_for(before, offers(), boot={"k1": "m4/a/on-demand"}), purpose=purpose)
+    closed = Schedule(start=time(3), end=time(4))
+    court = Court(approval="required", windows=(closed,), cooldown_seconds=10_000)
+    court.tell(PlanAccepted(plan="old", version=1), "accept-old")
+    court.tell(ExecutionCompleted(plan="old", fencing=1), "end-1")
+    assert (await refusal(court, replace(plan, purpose="saving"), before)).rule == "cooldown"
+    assert isinstance(await court.judge(plan, before, id_="it-2/optimizer/0"), PlanAccepted)
+    assert (await refusal(Court(), replace(plan, purpose="saving"), before)).rule == "saving"
+
+
+@pytest.mark.parametrize("purpose", ["balance", "policy"])
+async def test_plan_that_balances_or_follows_a_policy_can_wait(purpose: Purpose) -> None:
+    """It need not save, but it waits for approval, windows and rest as one that saves does."""
+    before, _ = halved()
+    plan = replace(plan_for(before, offers(), boot={"k1": "m4/a/on-demand"}), purpose=purpose)
+    assert isinstance(await Court().judge(plan, before), PlanAccepted)
+    assert isinstance(await Court(approval="required").judge(plan, before), PlanApprovalRequested)
+    assert (await refusal(Court(windows=(Schedule(start=time(3), end=time(4)),)), plan, before)).rule == "window"
+
+
+def test_every_purpose_is_judged_on_the_present_state() -> None:
+    """No purpose excuses a plan that is stale, infeasible, or proposed while Kinema is paused."""
+    for purpose in get_args(Purpose):
+        judged = {rule.__name__ for rule, purposes in RULES if purpose in purposes}
+        assert judged >= {"nothing_to_do", "paused", "executing", "age", "priced", "drift", "feasible"}
+
+
+def test_plans_of_before_have_the_purpose_of_their_mode() -> None:
+    """An event without a purpose reads as room where it is autoscale, else as saving."""
+    before, plan = halved()
+    assert purpose_of(replace(plan, purpose=None)) == "saving"
+    assert purpose_of(replace(plan, purpose=None, mode="autoscale")) == "room"
+    assert purpose_of(replace(plan, purpose="balance", mode="autoscale")) == "balance"
+    assert before.version == plan.base_version
 
 
 def test_limits_out_of_range_are_refused_by_name() -> None:

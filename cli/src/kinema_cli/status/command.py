@@ -204,10 +204,10 @@ def plans_table(found: Sequence[PlanLine]) -> RenderableType:
         again = f"{line.times} times since {line.first_proposed:{TIME}}: " if line.times > 1 else ""
         name = line.short_id if ids.count(line.short_id) == 1 else line.id
         phase = (line.phase, again + line.why)
-        rows.append((name, f"{line.proposed:{TIME}}", line.status, cost, str(line.moves), *phase))
+        rows.append((name, f"{line.proposed:{TIME}}", line.purpose, line.status, cost, str(line.moves), *phase))
     return table(
         "Plans",
-        ("plan", "proposed", "status", "cost", "moves", "phase", "reason"),
+        ("plan", "proposed", "purpose", "status", "cost", "moves", "phase", "reason"),
         rows,
         numbers=("moves",),
         whole="plan",

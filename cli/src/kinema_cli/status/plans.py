@@ -19,8 +19,10 @@ from kinema_core.events import (
     PlanAccepted,
     PlanApprovalRequested,
     PlanRejected,
+    Purpose,
     StepSucceeded,
 )
+from kinema_core.model.purpose import purpose_of
 from kinema_core.runtime.bus import Bus, Stored
 
 PENDING: Final = "Pending"
@@ -70,6 +72,7 @@ class PlanLine(msgspec.Struct, frozen=True, kw_only=True):
     usd_per_hour_before: float
     usd_per_hour_after: float
     moves: int
+    purpose: Purpose
     phase: str
     """As in `PlanState`."""
     why: str
@@ -204,6 +207,7 @@ def _line(event: Event, plan: Plan, state: PlanState) -> PlanLine:
         usd_per_hour_before=usd_before(plan),
         usd_per_hour_after=usd_after(plan),
         moves=plan.moves,
+        purpose=purpose_of(plan),
         phase=state.phase,
         why=state.why,
         rule=state.rule,

@@ -23,7 +23,7 @@ from kinema_core.events.execution import (
 )
 from kinema_core.events.frozen import EMPTY, FrozenMap
 from kinema_core.events.objects import Amounts, ClusterObject, ObjectKey, Wire
-from kinema_core.events.plan import Mode, Plan
+from kinema_core.events.plan import Mode, Plan, Purpose
 
 # --- state: what the cluster is
 
@@ -129,6 +129,8 @@ class IterationStarted(Body, frozen=True, kw_only=True):
     reason: str
     figures: Figures = EMPTY
     pods: tuple[str, ...] = ()
+    purpose: Purpose | None = None
+    """Why it begins; null as in plans. A plan's own purpose counts: forecasts may ask for safety first."""
 
 
 class IterationSkipped(Body, frozen=True, kw_only=True):

@@ -12,6 +12,9 @@ from kinema_core.events.objects import Amounts, Wire
 Strategy: TypeAlias = Literal["surge", "rolling", "evict", "stay", "schedule", "unknown"]
 """How a pod moves; `unknown`: in a way that this version does not know."""
 Mode: TypeAlias = Literal["reschedule", "autoscale"]
+Purpose: TypeAlias = Literal["saving", "safety", "room", "balance", "policy"]
+"""Why a plan is made: to save; for the safety of workloads, whose requests it raises; for room, which pending pods,
+headroom, minimum nodes or usable resources ask for; for the balance of the cluster; or because a policy asks for it."""
 
 
 class Cost(Wire, frozen=True, kw_only=True, omit_defaults=False):
@@ -183,3 +186,5 @@ class Plan(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """Workloads whose pods are on several nodes now and on one after the plan; those with most pods first."""
     figures: FrozenMap[float] = EMPTY
     """Sizes of the problem and the like, for people."""
+    purpose: Purpose | None = None
+    """Why it is made; null: written before plans had a purpose, so room for autoscale, else saving."""

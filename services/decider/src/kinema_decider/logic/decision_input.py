@@ -7,11 +7,12 @@ from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
 
-from kinema_core.events import Plan
+from kinema_core.events import Plan, Purpose
 from kinema_core.model.catalog import machine_of, node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_core.model.power import micro_watts, watts_by_type
+from kinema_core.model.purpose import purpose_of
 from kinema_decider.logic.adapt import Adapted, adapt
 from kinema_decider.logic.limits import Limits
 from kinema_decider.logic.memory import Memory
@@ -31,9 +32,9 @@ class DecisionInput:
     limits: Limits
 
     @property
-    def saves(self) -> bool:
-        """Return whether the plan is to save, not to make room for pending pods."""
-        return self.plan.mode == "reschedule"
+    def purpose(self) -> Purpose:
+        """Return why the plan is made."""
+        return purpose_of(self.plan)
 
     @property
     def only_resizes(self) -> bool:

@@ -1,7 +1,8 @@
 """Rules that decide on a plan, in order: the first rejection is the answer.
 
-The source is algorithm 7 of the thesis (saving, drift); the rest guards what the thesis leaves open. An autoscale plan
-brings room for pods that wait: it need not save, pay back, keep windows or rest, but it must still be feasible.
+The source is algorithm 7 of the thesis (saving, drift); the rest guards what the thesis leaves open. Each rule names
+the purposes of the plans that it judges: one that raises requests, or brings room that is missing, need not save, pay
+back, keep windows or rest, but it must still be feasible.
 A plan is judged in the unit that it was made for: USD per hour, or W where energy was to be made small. Both are
 compared in whole millionths and shares as fractions, so that a boundary falls the same way everywhere.
 """
@@ -13,11 +14,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, TypeAlias
 
-from kinema_core.events import Figures, FrozenMap
+from kinema_core.events import Figures, FrozenMap, Purpose
 from kinema_core.model.catalog import PriceError
 from kinema_core.model.checker.check import check_drifted
 from kinema_core.model.missing import missing_objects
 from kinema_core.model.mobility import MobilityOptions
+from kinema_core.model.purpose import EVERY, OPTIONAL
 from kinema_decider.logic.decision_input import DecisionInput
 
 
@@ -100,7 +102,7 @@ def cooldown(case: DecisionInput) -> Rejection | None:
     ended, ineffective = case.memory.ended, case.memory.ineffective
     shortest = case.limits.cooldown_seconds
     rest = max(shortest, min(shortest * 2.0 ** min(max(0, ineffective - 1), 30), case.limits.max_cooldown_seconds))
-    if ended is None or not case.saves:
+    if ended is None:
         return None
     passed = (case.now - ended).total_seconds()
     if passed >= rest:
@@ -155,13 +157,13 @@ def priced(case: DecisionInput) -> Rejection | None:
 def drift(case: DecisionInput) -> Rejection | None:
     """Reject a plan when the cluster is too different from the one that it was made for.
 
-    New pods are no drift for an autoscale plan: what it relied on and is gone counts. So does each new node: it may
-    hold the waiting pods, and the plan would buy their room a second time.
+    New pods are no drift for a plan that cannot wait: what it relied on and is gone counts. So does each new node for
+    one that brings room: it may hold the waiting pods, and the plan would buy their room a second time.
     """
     found = case.adapted.drift
-    changed = found.changed if case.saves else found.lost + found.nodes_appeared
+    changed = found.changed if case.purpose in OPTIONAL else found.lost + found.nodes_appeared
     drifted = Fraction(changed, found.base) if found.base else Fraction(min(changed, 1))
-    bought_twice = not case.saves and found.nodes_appeared > 0
+    bought_twice = case.purpose == "room" and found.nodes_appeared > 0
     if not bought_twice and (drifted < share(case.limits.max_drift_fraction) or changed == 0):
         return None
     return _reject(
@@ -179,8 +181,8 @@ def drift(case: DecisionInput) -> Rejection | None:
 
 
 def whole_state(case: DecisionInput) -> Rejection | None:
-    """Reject a saving plan on a state that lacks pods or nodes of which other objects speak."""
-    found = missing_objects(case.cluster, case.limits.missing_share) if case.saves else None
+    """Reject a plan on a state that lacks pods or nodes of which other objects speak."""
+    found = missing_objects(case.cluster, case.limits.missing_share)
     if found is None:
         return None
     return _reject(
@@ -198,8 +200,6 @@ def saving(case: DecisionInput) -> Rejection | None:
 
     A plan that only changes requests must not cost more: later plans save what it frees.
     """
-    if not case.saves:
-        return None
     least = Fraction(0) if case.only_resizes else share(case.limits.min_savings_fraction)
     most = (1 - least) * case.cost_now
     if case.cost_new <= most:
@@ -246,8 +246,6 @@ def payback(case: DecisionInput) -> Rejection | None:
     The change costs nodes side by side, temporary nodes and restarts. A plan that only changes requests earns the price
     of the room that it frees.
     """
-    if not case.saves:
-        return None
     limits, plan = case.limits, case.plan
     cost = case.disruption_cost
     hourly = case.freed if case.only_resizes else case.cost_now - case.cost_new
@@ -276,7 +274,7 @@ def payback(case: DecisionInput) -> Rejection | None:
 def window(case: DecisionInput) -> Rejection | None:
     """Reject a plan that can wait outside of the operator's windows."""
     windows = case.limits.windows
-    if not case.saves or not windows or any(item.contains(case.now) for item in windows):
+    if not windows or any(item.contains(case.now) for item in windows):
         return None
     return _reject(
         "window",
@@ -291,7 +289,7 @@ def budget(case: DecisionInput) -> Rejection | None:
     """Reject a plan that moves or restarts more than a fraction of the pods."""
     pods = len(case.plan.placements)
     touched = case.plan.moves + case.plan.restarts
-    if not case.saves or touched <= share(case.limits.max_moves_fraction) * pods:
+    if touched <= share(case.limits.max_moves_fraction) * pods:
         return None
     return _reject(
         "budget",
@@ -305,7 +303,7 @@ def budget(case: DecisionInput) -> Rejection | None:
 
 def approval(case: DecisionInput) -> Rejection | None:
     """Hold a plan for approval where an operator wants to see every change."""
-    if case.approved or case.limits.approval == "auto" or not case.saves:
+    if case.approved or case.limits.approval == "auto":
         return None
     return _reject(
         "approval",
@@ -317,24 +315,29 @@ def approval(case: DecisionInput) -> Rejection | None:
     )
 
 
-RULES: tuple[Rule, ...] = (
-    nothing_to_do,  # a plan that changes nothing needs no further thought
-    paused,  # the operator's word comes first
-    executing,  # a single active plan
-    cooldown,  # let the last change show
-    age,  # no decision on old knowledge
-    priced,  # nothing can be compared without prices
-    drift,  # still the cluster that was planned on
-    whole_state,  # and all of it
-    saving,  # worth it by the hour
-    feasible,  # right on the present state
-    payback,  # worth it with the cost of the change itself
-    window,  # at a time the operator likes
-    budget,  # not too much at once
-    approval,  # last: an operator only sees what is otherwise good
+MOVING: Final = EVERY - {"room"}
+"""Purposes of plans that move or restart running pods of their own accord."""
+
+RULES: Final[tuple[tuple[Rule, frozenset[Purpose]], ...]] = (
+    (nothing_to_do, EVERY),  # a plan that changes nothing needs no further thought
+    (paused, EVERY),  # the operator's word comes first
+    (executing, EVERY),  # a single active plan
+    (cooldown, OPTIONAL),  # let the last change show
+    (age, EVERY),  # no decision on old knowledge
+    (priced, EVERY),  # nothing can be compared without prices
+    (drift, EVERY),  # still the cluster that was planned on
+    (whole_state, OPTIONAL),  # and all of it
+    (saving, frozenset({"saving"})),  # worth it by the hour
+    (feasible, EVERY),  # right on the present state
+    (payback, frozenset({"saving"})),  # worth it with the cost of the change itself
+    (window, OPTIONAL),  # at a time the operator likes
+    (budget, MOVING),  # not too much at once
+    (approval, OPTIONAL),  # last: an operator only sees what is otherwise good
 )
+"""Rules in their order, each with the purposes of the plans that it judges."""
 
 
 def first_rejection(case: DecisionInput) -> Rejection | None:
     """Return the first rejection; None when the plan is to be executed."""
-    return next((rejection for rule in RULES if (rejection := rule(case)) is not None), None)
+    asked = (rule for rule, purposes in RULES if case.purpose in purposes)
+    return next((rejection for rule in asked if (rejection := rule(case)) is not None), None)

@@ -166,6 +166,7 @@ def _autoscale(moment: _Moment) -> IterationStarted | None:
         reason="unschedulable-pods",
         figures=FrozenMap(figures),
         pods=pods,
+        purpose="room",
     )
 
 
@@ -251,7 +252,11 @@ def _reschedule(moment: _Moment, memory: Memory) -> IterationStarted:
         "pods": len(moment.cluster.objects.get(Pod.__name__, {})),
     }
     return IterationStarted(
-        mode="reschedule", version=moment.cluster.version, reason="stable", figures=FrozenMap(figures)
+        mode="reschedule",
+        version=moment.cluster.version,
+        reason="stable",
+        figures=FrozenMap(figures),
+        purpose="saving",
     )
 
 

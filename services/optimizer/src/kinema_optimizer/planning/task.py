@@ -26,7 +26,7 @@ from kinema_optimizer.planning.portfolio import count_unplaced
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import without_placeholders_in
-from kinema_optimizer.request.objective import MICRO, Objective, raised
+from kinema_optimizer.request.objective import MICRO, Objective, raised, served_purpose
 from kinema_optimizer.request.restate import Frame, framed
 from kinema_optimizer.search.neighborhood import TaskPool
 from kinema_optimizer.search.search import SearchOptions
@@ -103,7 +103,10 @@ class Task:
         offers = {offer.name: offer for offer in asked.offers}
         violated = violated_preferences(plan, asked.cluster, offers, asked.point_price)
         loss = redundancy_loss(plan, asked.cluster)
-        return self.frame.read(msgspec.structs.replace(plan, violated_preferences=violated, redundancy_loss=loss))
+        plan = msgspec.structs.replace(
+            plan, violated_preferences=violated, redundancy_loss=loss, purpose=served_purpose(plan)
+        )
+        return self.frame.read(plan)
 
 
 def _solvable(question: Question, objective: Objective, stop: StopRule) -> tuple[Compiled, Objective]:

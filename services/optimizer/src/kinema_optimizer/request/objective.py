@@ -1,7 +1,8 @@
 """Objective by time of the week: money or energy, with ceilings, room kept free, and a price on moves.
 
 `objective_at` reads it from an operator's windows; `ObjectiveKey` is what plans are compared by, `price_of_moves` its
-price of moves. `lowers`, `raised`, `rising` and `worth` decide whether requests that only fall stay as they are.
+price of moves. `lowers`, `raised`, `rising` and `worth` decide whether requests that only fall stay as they are;
+`served_purpose` states what a plan is for.
 
 Source: the thesis, chapter 5.1 (a CPU threshold by day, cost alone by night).
 """
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from kinema_core.events import Plan, Resize, WorkloadForecast
+from kinema_core.events import Plan, Purpose, Resize, WorkloadForecast
 from kinema_core.model.disruption_cost import ORDINARY
 from kinema_core.model.schedule import Schedule
 from kinema_optimizer.request.headroom import Headroom
@@ -141,6 +142,20 @@ def raised(forecasts: Iterable[WorkloadForecast]) -> tuple[WorkloadForecast, ...
 def rising(changes: Iterable[Resize]) -> frozenset[str]:
     """Workloads whose pods request more of something."""
     return frozenset(one.workload for one in changes if not _only_falls(one))
+
+
+def served_purpose(plan: Plan) -> Purpose:
+    """Return the purpose that a plan serves: one that saves nothing raises requests, or brings room to pending pods.
+
+    Placeholders for headroom, minimum nodes and usable resources are pending pods, too.
+    """
+    if plan.mode == "autoscale":
+        return "room"
+    if round(plan.cost.after * MICRO) < round(plan.cost.before * MICRO):
+        return "saving"
+    if rising(plan.resizes):
+        return "safety"
+    return "room" if any(one.source is None for one in plan.placements) else "saving"
 
 
 def worth(plan: Plan) -> tuple[bool, int, int]:
