@@ -49,7 +49,7 @@ from kinema_core.events import (
     StepSucceeded,
 )
 from kinema_core.runtime.bus import Stored
-from kinema_sim.policies.karpenter import Karpenter
+from kinema_optimizer.policies.karpenter import Karpenter
 
 KARPENTER: Final = {
     "version": "core 1.15.0 with its KWOK provider, Kubernetes 1.36.3",

@@ -27,13 +27,13 @@ from benchmarks.solver import warm_up
 from benchmarks.starts import Start, starts
 from kinema_core.model.checker.check import check_plan
 from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.policies.cluster_autoscaler import OPTIMIZE_UTILIZATION, ClusterAutoscaler
+from kinema_optimizer.policies.first_fit import FirstFit
+from kinema_optimizer.policies.karpenter import Karpenter
+from kinema_optimizer.policies.proposal import Repacking
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.settings import PlanningSettings
-from kinema_sim.policies.cluster_autoscaler import OPTIMIZE_UTILIZATION, ClusterAutoscaler
-from kinema_sim.policies.first_fit import FirstFit
-from kinema_sim.policies.karpenter import Karpenter
-from kinema_sim.policies.proposal import Policy
 
 SHARES: Final = (0, 5, 10, 20, 30, 40, 50, 60, 80, 100)
 """Per cent of the pods that may move."""
@@ -43,7 +43,7 @@ NEAR: Final = 1.02
 FEWER: Final = 65
 """Per cent of a real tool's evictions: there a point is measured, too."""
 
-RIVALS: Final[tuple[Policy, ...]] = (
+RIVALS: Final[tuple[Repacking, ...]] = (
     ClusterAutoscaler(),
     OPTIMIZE_UTILIZATION,
     Karpenter(),
@@ -203,7 +203,7 @@ def _row(start: Start, seconds: float, *, most_moves: int | None = None, move_pr
     return row
 
 
-def _rival(policy: Policy, start: Start, least: LeastCost) -> Rival:
+def _rival(policy: Repacking, start: Start, least: LeastCost) -> Rival:
     began = time.perf_counter()
     found = policy.propose(start.cluster, start.offers, NOW)
     seconds = time.perf_counter() - began

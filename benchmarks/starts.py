@@ -37,9 +37,9 @@ from kinema_core.events import (
 )
 from kinema_core.model.catalog import offers_from, parse_catalog
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
+from kinema_optimizer.policies.karpenter import Karpenter
+from kinema_optimizer.policies.world import NOWHERE, World, bind
 from kinema_sim.load.model import load_application
-from kinema_sim.policies.karpenter import Karpenter
-from kinema_sim.policies.world import NOWHERE, World, bind
 
 MEBIBYTE: Final = 2**20
 PODS: Final = 12_000

@@ -307,6 +307,24 @@ def test_volumes_that_bind_a_pod_to_a_place_are_kept() -> None:
     assert not read(volumes=volumes[:1]).host_path
 
 
+@pytest.mark.parametrize(
+    ("volume", "local"),
+    [
+        ({"emptyDir": {}}, True),
+        ({"emptyDir": {"sizeLimit": "1Gi"}}, True),
+        ({"emptyDir": {"medium": "Memory"}}, False),
+        ({"hostPath": {"path": "/var"}}, True),
+        ({"configMap": {"name": "c"}}, False),
+        ({"persistentVolumeClaim": {"claimName": "c"}}, False),
+    ],
+)
+def test_files_on_the_node_are_known(volume: dict[str, Any], local: bool) -> None:
+    """An emptyDir on disk and a host path are; what is in memory or comes over the network is not."""
+    assert (
+        read(volumes=[{"name": "config", "configMap": {"name": "c"}}, {"name": "v", **volume}]).local_storage is local
+    )
+
+
 def test_tolerations_gates_and_scheduler_are_rules() -> None:
     """An empty key with Exists tolerates everything; Equal is the default operator."""
     found = read(

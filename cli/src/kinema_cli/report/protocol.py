@@ -30,6 +30,7 @@ from kinema_core.events import (
     PlanApprovalRequested,
     PlanApproved,
     PlanRejected,
+    PolicyEvaluated,
     ServiceStarted,
     Step,
     StepFailed,
@@ -121,6 +122,14 @@ def _plan(body: Plan) -> str:
     return f"{body.status}: {amount}, {counted(body.moves, 'move')}, gap {gap}"
 
 
+def _policy(body: PolicyEvaluated) -> str:
+    steps = ", ".join(
+        f"{step.action} {' '.join((*step.removed, *step.emptied, *step.bought))}".rstrip() for step in body.steps
+    )
+    does = "would do" if body.shadow else "does"
+    return body.reason or f"{body.policy} {does}: {steps or 'nothing'}"
+
+
 def _verdict(body: PlanRejected | PlanApprovalRequested) -> str:
     text = _with_figures(f"{body.rule}: {body.reason}", body.figures)
     return f"{text}. What would change it: {body.would_change}" if body.would_change else text
@@ -147,6 +156,7 @@ _PROTOCOL: Final[Mapping[type, tuple[str, Callable[[Any], str]]]] = {
     ForecastMade: ("predictor", _forecast),
     Plan: ("optimizer", _plan),
     NoPlanFound: ("optimizer", _reason),
+    PolicyEvaluated: ("optimizer", _policy),
     PlanAccepted: ("decider", lambda body: _with_figures(f"decided on state {body.version}", body.figures)),
     PlanRejected: ("decider", _verdict),
     PlanApprovalRequested: ("decider", _verdict),

@@ -197,6 +197,51 @@ class NoPlanFound(Body, frozen=True, kw_only=True):
     figures: Figures = EMPTY
 
 
+class PolicyStep(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """One action of a policy, such as `scale-up`, `drain`, `delete-empty`, `replace` or `evict`."""
+
+    action: str
+    removed: tuple[str, ...] = ()
+    """Nodes that go."""
+    bought: tuple[str, ...] = ()
+    """Nodes that come."""
+    emptied: tuple[str, ...] = ()
+    """Nodes that pods are evicted from and that stay."""
+    evictions: int = 0
+
+
+class Lasting(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """Something that a policy remembers, such as `unneeded/NODE`, and since when it holds."""
+
+    what: str
+    since: datetime
+
+
+class PolicyEvaluated(Body, frozen=True, kw_only=True):
+    """What a policy does, or would do, on the cluster state `version`, and what it remembers until the next time.
+
+    Follows the plan of the policy that is in charge. With `shadow`, no service acts on it: it says what that policy
+    would have done if the cluster had been its own.
+    """
+
+    TYPE: ClassVar[str] = "policy-evaluated.v1"
+    FAMILY: ClassVar[str] = "plan"
+
+    policy: str
+    shadow: bool
+    mode: Mode
+    version: int
+    cost_before: float
+    cost_after: float
+    """USD per hour."""
+    moves: int
+    """Pods whose node would change."""
+    steps: tuple[PolicyStep, ...] = ()
+    lasting: tuple[Lasting, ...] = ()
+    reason: str = ""
+    """Why nothing was evaluated, such as a node without a price; empty otherwise."""
+
+
 class PlanAccepted(Body, frozen=True, kw_only=True):
     """The plan is to be executed. `plan` is the id of its proposal, `version` the state it was judged on."""
 
@@ -280,6 +325,7 @@ AnyBody: TypeAlias = (
     | ForecastMade
     | Plan
     | NoPlanFound
+    | PolicyEvaluated
     | PlanAccepted
     | PlanRejected
     | PlanApprovalRequested

@@ -214,6 +214,8 @@ class Pod(_Namespaced, frozen=True, kw_only=True, tag="Pod", tag_field="kind"):
     mirror: bool = False
     """A static pod's mirror: it goes with its node."""
     host_path: bool = False
+    local_storage: bool = False
+    """It keeps files on its node: an `emptyDir` or `hostPath` volume."""
     created: datetime | None = None
     started: datetime | None = None
     restarts: int = 0

@@ -7,18 +7,20 @@ stream means that the state is unknown, and no service decides on an unknown sta
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final, TypeVar, cast
 
 from kinema_core.events import (
+    Amounts,
     Autoscaler,
     ClusterDelta,
     ClusterObject,
     ClusterSnapshot,
     DisruptionBudget,
     Event,
+    FrozenMap,
     Namespace,
     Node,
     ObjectKey,
@@ -27,6 +29,7 @@ from kinema_core.events import (
     Recommendation,
     StorageClass,
     Unknown,
+    UsageSampled,
     Volume,
     VolumeClaim,
     Workload,
@@ -57,6 +60,8 @@ class Cluster:
 
     version: int = 0
     objects: Mapping[str, Mapping[str, ClusterObject]] = field(default_factory=lambda: MappingProxyType({}))
+    usage: Mapping[str, Amounts] = field(default_factory=lambda: MappingProxyType({}))
+    """Pod key → what it used at the last reading; empty in services that do not fold readings."""
 
     def _all(self, kind: type[T]) -> Mapping[str, T]:
         return cast("Mapping[str, T]", self.objects.get(kind.__name__, {}))
@@ -258,7 +263,7 @@ def evolve(cluster: Cluster, event: ClusterSnapshot | ClusterDelta) -> Cluster:
         StateGapError: the delta is not the next one.
     """
     if isinstance(event, ClusterSnapshot):
-        return from_objects(event.objects, event.version)
+        return replace(from_objects(event.objects, event.version), usage=cluster.usage)
     if event.version <= cluster.version:
         return cluster
     if event.version != cluster.version + 1:
@@ -276,12 +281,18 @@ def evolve(cluster: Cluster, event: ClusterSnapshot | ClusterDelta) -> Cluster:
         of_kind(Unknown.__name__).pop(f"{gone.kind} {gone.key}", None)
     for item in event.upserts:
         of_kind(kind_of(item))[item.key] = item
-    return Cluster(version=event.version, objects=MappingProxyType({k: v for k, v in kinds.items() if v}))
+    objects = MappingProxyType({k: v for k, v in kinds.items() if v})
+    return Cluster(version=event.version, objects=objects, usage=cluster.usage)
 
 
 def fold(cluster: Cluster, event: Event) -> Cluster:
-    """Fold any event; one that is no snapshot or delta changes nothing. Raises StateGapError."""
-    return evolve(cluster, event.body) if isinstance(event.body, ClusterSnapshot | ClusterDelta) else cluster
+    """Fold any event; one that is no snapshot, delta or reading of usage changes nothing. Raises StateGapError."""
+    if isinstance(event.body, ClusterSnapshot | ClusterDelta):
+        return evolve(cluster, event.body)
+    if isinstance(event.body, UsageSampled):
+        used = {one.pod: FrozenMap({"cpu": one.cpu, "memory": one.memory}) for one in event.body.pods}
+        return replace(cluster, usage=MappingProxyType(used))
+    return cluster
 
 
 def all_objects(cluster: Cluster) -> Iterator[ClusterObject]:

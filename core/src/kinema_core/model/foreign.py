@@ -6,6 +6,7 @@ deletes nodes for Kinema, it marks as a candidate each node that Kinema empties;
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 
 import msgspec
@@ -32,7 +33,7 @@ def _without_candidates(cluster: Cluster) -> Cluster:
     if not marked:
         return cluster
     nodes = {**cluster.objects[Node.__name__], **{node.name: _unmarked(node) for node in marked}}
-    return Cluster(cluster.version, MappingProxyType({**cluster.objects, Node.__name__: nodes}))
+    return replace(cluster, objects=MappingProxyType({**cluster.objects, Node.__name__: nodes}))
 
 
 def _unmarked(node: Node) -> Node:

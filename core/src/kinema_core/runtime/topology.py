@@ -33,6 +33,7 @@ from kinema_core.events import (
     PlanApprovalRequested,
     PlanApproved,
     PlanRejected,
+    PolicyEvaluated,
     ServiceStarted,
     StepFailed,
     StepStarted,
@@ -58,7 +59,7 @@ PUBLISHES: Final[dict[str, tuple[type[Body] | type[Plan], ...]]] = {
         *_EVERY_SERVICE,
     ),
     "predictor": (ForecastMade, *_EVERY_SERVICE),
-    "optimizer": (Plan, NoPlanFound, *_EVERY_SERVICE),
+    "optimizer": (Plan, NoPlanFound, PolicyEvaluated, *_EVERY_SERVICE),
     "decider": (PlanAccepted, PlanRejected, PlanApprovalRequested, *_EVERY_SERVICE),
     "rescheduler": (
         CatalogPublished,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from kinema_core.events import (
@@ -21,11 +22,14 @@ from kinema_core.model.cluster import Cluster, fold
 from kinema_core.model.foreign import beside_its_autoscaler
 from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.stage import AtVersion, Moment, NoState, Want
+from kinema_optimizer.policies.answers import Memories, evaluated
+from kinema_optimizer.policies.policy import Policy, Tick
+from kinema_optimizer.policies.registry import USES_USAGE, policy_named
 from kinema_optimizer.process.client import InThread, Solver, in_thread
 from kinema_optimizer.process.job import Job, is_refusal, recorded_failure, recorded_solve, repeat_failure
 from kinema_optimizer.request.known import Refusals, left_to_others
 from kinema_optimizer.settings import NAME, Settings
-from kinema_optimizer.solvers.stopping import RecordedStop
+from kinema_optimizer.solvers.stopping import ClockStop, RecordedStop
 
 register("optimizer.before-answer")
 
@@ -34,8 +38,7 @@ class Optimizer:
     """Proposes the cheapest set of nodes, with the placement of every pod."""
 
     name = NAME
-    consumes = ("catalog-published", "iteration-started", "forecast-made", "step-failed")
-    folds: tuple[str, ...] = ()
+    consumes = ("catalog-published", "iteration-started", "forecast-made", "step-failed", "policy-evaluated")
 
     def __init__(self, settings: Settings, solving: Solver | None = None) -> None:
         """Without `solving`, plans are made in a thread of this process."""
@@ -45,6 +48,12 @@ class Optimizer:
         self._offers: tuple[Offer, ...] | None = None
         self._delegated = False
         self._refusals = Refusals()
+        self._time_limit = settings.planning.time_limit_seconds
+        chosen, usable = settings.policy, settings.planning.usable
+        self._policy = None if chosen.name == "kinema" else policy_named(chosen.name, usable)
+        self._shadows = tuple(policy_named(name, usable) for name in chosen.shadow)
+        self._memories = Memories()
+        self.folds = ("usage-sampled",) if USES_USAGE.intersection((chosen.name, *chosen.shadow)) else ()
 
     def initial(self) -> Cluster:
         """See `Stage`."""
@@ -55,7 +64,8 @@ class Optimizer:
         return fold(state, event)
 
     def recall(self, event: Event) -> None:
-        """Keep the newest catalog, and the workloads whose new pods were refused."""
+        """Keep the newest catalog, the workloads whose new pods were refused, and what policies remember."""
+        self._memories = self._memories.after(event)
         self._refusals = self._refusals.after(event, self._planning.refused_seconds)
         if isinstance(event.body, CatalogPublished):
             self._offers, self._delegated = event.body.offers, event.body.delegated
@@ -73,12 +83,24 @@ class Optimizer:
         mode, version, forecasts = asked
         if self._offers is None:
             return [NoPlanFound(mode=mode, version=version, reason="no-catalog")]
-        job = Job(
-            self._mark(state, moment.now), self._offers, moment.now, self._planning, mode, forecasts, self._broker
-        )
-        answer = await self._answer(job, moment.recorded)
+        state = self._mark(state, moment.now)
+        tick = Tick(state, self._offers, moment.now, usage=state.usage, options=self._planning.mobility)
+        if self._policy is None:
+            job = Job(state, self._offers, moment.now, self._planning, mode, forecasts, self._broker)
+            answers: list[AnyBody] = [await self._answer(job, moment.recorded)]
+        else:
+            answers = list(await self._ruled(self._policy, tick, mode, moment.recorded))
+        for policy in self._shadows:
+            _, said = await asyncio.to_thread(evaluated, policy, tick, mode, self._memories, shadow=True)
+            answers.append(said)
         faultpoint("optimizer.before-answer")
-        return [answer]
+        return answers
+
+    async def _ruled(self, policy: Policy, tick: Tick, mode: Mode, recorded: AnyBody | None) -> tuple[AnyBody, AnyBody]:
+        """Return the plan of the policy in charge, and what it says; a model that it solves stops where it did then."""
+        solved = recorded_solve(recorded)
+        stop = ClockStop(self._time_limit) if solved is None else RecordedStop(solved)
+        return await asyncio.to_thread(evaluated, policy, replace(tick, stop=stop), mode, self._memories, shadow=False)
 
     def _mark(self, state: Cluster, now: datetime) -> Cluster:
         """Return the state with marks on what must not be planned because it would not be executed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,19 @@ from kinema_optimizer.request.limits import NodeLimit
 from kinema_optimizer.request.objective import MICRO, MOST_PRICE, Objective, Window, objective_at
 from kinema_optimizer.request.usable import UsableResources
 
+PolicyName: TypeAlias = Literal[
+    "kinema",
+    "thesis",
+    "cluster-threshold",
+    "promethee",
+    "cluster-autoscaler",
+    "cluster-autoscaler-balanced",
+    "optimize-utilization",
+    "karpenter",
+    "metric-descheduler",
+    "trimaran",
+    "none",
+]
 NAME: Final = "optimizer"
 """Of the service: its user at the broker, its consumer, and its work queue."""
 _MOST_WORKERS: Final = 256
@@ -97,6 +110,21 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return replace(found, move_price=price, max_moves=most)
 
 
+class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which policy plans, and which ones say what they would do."""
+
+    name: PolicyName = "kinema"
+    """Policy that plans: Kinema or another system. Decider and rescheduler judge and execute its plans like others."""
+    shadow: tuple[PolicyName, ...] = ()
+    """Policies that are asked as well: `policy-evaluated` states what each would do, and no service acts on it."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no type can."""
+        if "kinema" in self.shadow or self.name in self.shadow:
+            message = "shadow names other policies than the one in charge; kinema is none of them"
+            raise ValueError(message)
+
+
 class SolverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The process that solves. None of it decides about plans, unless that process fails."""
 
@@ -122,4 +150,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     runtime: RuntimeSettings
     planning: PlanningSettings = msgspec.field(default_factory=PlanningSettings)
+    policy: PolicySettings = msgspec.field(default_factory=PolicySettings)
     solver: SolverSettings = msgspec.field(default_factory=SolverSettings)

@@ -70,6 +70,7 @@ class Template(NamedTuple):
 class _Volumes(NamedTuple):
     claims: tuple[str, ...] = ()
     host_path: bool = False
+    local: bool = False
     unmodeled: tuple[str, ...] = ()
 
 
@@ -126,6 +127,7 @@ def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
         terminating=meta.deletion_timestamp is not None,
         mirror=mirror or (owner is not None and owner.kind == "Node"),
         host_path=volumes.host_path,
+        local_storage=volumes.local,
         created=meta.creation_timestamp,
         started=status.start_time,
         restarts=restarts,
@@ -248,8 +250,9 @@ def _volumes(text: bytes, pod: str) -> _Volumes:
     if not text:
         return _NO_VOLUMES
     volumes = decoded(_VOLUMES, text, "spec.volumes")
+    local = any("emptyDir" in volume and b'"Memory"' not in bytes(volume["emptyDir"]) for volume in volumes)
     if all(map(_PLACELESS.issuperset, volumes)):  # most pods
-        return _NO_VOLUMES
+        return _Volumes(local=True) if local else _NO_VOLUMES
     claims, others = [], set()
     for index, volume in enumerate(volumes):
         for source, raw in volume.items():
@@ -260,7 +263,8 @@ def _volumes(text: bytes, pod: str) -> _Volumes:
             else:
                 others.add(source)
     unmodeled = tuple(f"spec.volumes.{name}" for name in sorted(others - {"hostPath"}))
-    return _Volumes(tuple(claims), host_path="hostPath" in others, unmodeled=unmodeled)
+    host_path = "hostPath" in others
+    return _Volumes(tuple(claims), host_path=host_path, local=local or host_path, unmodeled=unmodeled)
 
 
 def _claim(volume: Mapping[str, msgspec.Raw], source: str, *, pod: str, path: str) -> str:

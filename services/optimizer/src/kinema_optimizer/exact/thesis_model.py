@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kinema_core.events import Stop
 from kinema_optimizer.problem.dense import DenseInstance
@@ -28,6 +29,20 @@ class LiteralResult:
     proven: bool
     """No plan costs less (by equation 5.1 or 5.7, as asked)."""
     stop: Stop
+    filled: tuple[Filled, ...] = ()
+    """The nodes that are paid for, in the order of the model; a pod that stays where its node is kept is left out."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A node of the solution and the pods that the model puts there."""
+
+    existing: int | None
+    """Index of the existing node; None: a new one."""
+    machine: int | None
+    """Index of a new one's machine."""
+    counts: tuple[int, ...]
+    """Pods of each class (C,)."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +105,20 @@ def solve_literal(
     if outcome.values is None:
         return LiteralResult(None, proven=outcome.stop.reason == "infeasible", stop=outcome.stop)
     price = fixed + sum(place.price for place in places if place.used is not None and outcome.values[place.used] > 0.5)
-    return LiteralResult(price, proven=outcome.stop.reason == "optimal", stop=outcome.stop)
+    filled = tuple(
+        Filled(place.existing, place.machine, _counts(outcome.values, on_it, pods, len(problem.pending)))
+        for place, on_it in zip(places, assigned, strict=True)
+        if place.used is None or outcome.values[place.used] > 0.5
+    )
+    return LiteralResult(price, proven=outcome.stop.reason == "optimal", stop=outcome.stop, filled=filled)
+
+
+def _counts(values: NDArray[np.float64], on_it: dict[int, int], pods: list[_Pod], classes: int) -> tuple[int, ...]:
+    """Return how many pods of each class the solution puts on a node."""
+    counts = [0] * classes
+    for pod, column in on_it.items():
+        counts[pods[pod].kind] += values[column] > 0.5
+    return tuple(counts)
 
 
 def _places(problem: DenseInstance, model: Model, *, at_most: int | None) -> list[_Place]:

@@ -8,7 +8,7 @@ autoscaler deletes are moved by that autoscaler and not by a plan.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -55,7 +55,7 @@ class Refusals:
         if not marked:
             return cluster
         workloads = {**cluster.objects[Workload.__name__], **marked}
-        return Cluster(cluster.version, MappingProxyType({**cluster.objects, Workload.__name__: workloads}))
+        return replace(cluster, objects=MappingProxyType({**cluster.objects, Workload.__name__: workloads}))
 
 
 def _marked(workload: Workload, refusal: _Refusal) -> Workload:
@@ -74,7 +74,7 @@ def left_to_others(cluster: Cluster) -> Cluster:
     if not pods:
         return cluster
     every = {**cluster.objects[Pod.__name__], **pods}
-    return Cluster(cluster.version, MappingProxyType({**cluster.objects, Pod.__name__: every}))
+    return replace(cluster, objects=MappingProxyType({**cluster.objects, Pod.__name__: every}))
 
 
 def _held(pod: Pod, why: str) -> Pod:

@@ -1,7 +1,9 @@
 """Karpenter: provisioning, and consolidation by emptiness, of several nodes at once, and of single nodes.
 
-Reproduced from its documented behavior (1.14 and later). Left out: time (batching, validation), budgets of node pools
-(nothing is disrupted at once with anything else), drift and expiry, the Balanced policy, and preferences.
+Reproduced from its documented behavior (1.14 and later). `tick` is one of its loops: a command waits for its
+validation, and disrupts a tenth of the nodes at most, the budget of a node pool that sets none. `propose` runs it to
+its end, where nothing is disrupted at once with anything else. Left out: batching, drift and expiry, the Balanced
+policy, preferences.
 """
 
 from __future__ import annotations
@@ -9,8 +11,8 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -18,10 +20,12 @@ import numpy as np
 from kinema_core.events import FrozenMap, Offer, Pod
 from kinema_core.model.budgets import budgets_by_pod
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.foreign import foreign_deletion
 from kinema_core.model.match import HOSTNAME
-from kinema_sim.policies.proposal import Proposal, Step, proposal
-from kinema_sim.policies.topology import Flags, Ints, Places
-from kinema_sim.policies.world import NOWHERE, Score, Site, World, bind
+from kinema_optimizer.policies.policy import Outcome, Tick
+from kinema_optimizer.policies.proposal import Proposal, Step, proposal
+from kinema_optimizer.policies.topology import Flags, Ints, Places
+from kinema_optimizer.policies.world import NOWHERE, Score, Site, World, bind
 
 _MOST_COMMANDS: Final = 2_000
 """A bound on the loop, above what any cluster of the benchmarks takes."""
@@ -48,7 +52,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Simulated:
     """Result of a simulation. Pods on existing nodes are placed in the world already."""
 
     claims: tuple[Claim, ...]
@@ -64,7 +68,7 @@ class Simulation:
         self._free_offers = world.to_be_had if offers is None else world.to_be_had & offers
         self._claims: list[Claim] = []
 
-    def run(self, pods: Sequence[str], *, all_or_none: bool = False) -> Outcome:
+    def run(self, pods: Sequence[str], *, all_or_none: bool = False) -> Simulated:
         """Place waiting pods, the largest CPU request first, then memory; kinds keep together.
 
         Pods that fail try again as long as others found a place that they may need. With `all_or_none` it
@@ -76,7 +80,7 @@ class Simulation:
             failed = self._pass(failed, all_or_none=all_or_none)
             if len(failed) == before or (failed and all_or_none and self._hopeless(failed)):
                 break
-        return Outcome(tuple(self._claims), tuple(failed))
+        return Simulated(tuple(self._claims), tuple(failed))
 
     def _pass(self, pods: Sequence[str], *, all_or_none: bool) -> list[str]:
         groups = self._world.by_kind(sorted(pods))
@@ -255,12 +259,43 @@ class Karpenter:
             simulation put them, which flatters it.
         score: how the scheduler binds.
         most_nodes: nodes that one command may remove.
+        budget_percent: share of the nodes that may be disrupted at the same time.
+        validation_seconds: how long a command has to hold before it is executed.
+        period_seconds: time between two loops.
     """
 
     name: str = "karpenter"
     binds: Literal["scheduled", "planned"] = "scheduled"
     score: Score = "least-allocated"
     most_nodes: int = 100
+    budget_percent: int = 10
+    validation_seconds: float = 15.0
+    period_seconds: float = 10.0
+
+    def tick(self, tick: Tick) -> Outcome:
+        """Return one loop: nodes for waiting pods, else a command that was found before and still holds."""
+        world = tick.world()
+        left = bind(world, world.waiting(), self.score)
+        if left:
+            return Outcome(proposal(world, self.provision(world, left), name=self.name))
+        disrupting = sum(foreign_deletion(node) is not None for node in tick.cluster.nodes)
+        allowed = -(-self.budget_percent * len(tick.cluster.nodes) // 100) - disrupting
+        command = replace(self, most_nodes=min(self.most_nodes, allowed))._within(world) if allowed > 0 else None
+        if command is None:
+            return Outcome(proposal(world, (), name=self.name))
+        key = f"{command.method}/{','.join(sorted(world.sites[index].name for index in command.nodes))}"
+        if not tick.has_lasted(key, self.validation_seconds):
+            since = {key: tick.held_since(key)}
+            due = since[key] + timedelta(seconds=self.validation_seconds)
+            return Outcome(proposal(world, (), name=self.name), since, due)
+        return Outcome(proposal(world, self._execute(world, command), name=self.name))
+
+    def _within(self, world: World) -> Command | None:
+        """Return the next command that removes no more nodes than it may."""
+        command = self._next(world, set())
+        if command is None or len(command.nodes) <= self.most_nodes:
+            return command
+        return replace(command, nodes=command.nodes[: self.most_nodes])  # empty nodes: each may go without the others
 
     def propose(self, cluster: Cluster, offers: Sequence[Offer], now: datetime) -> Proposal:
         """Buy nodes for pending pods, then consolidate until no method finds anything.
@@ -337,7 +372,7 @@ class Karpenter:
 
     def _several(self, world: World, nodes: Sequence[int]) -> Command | None:
         """Return the longest prefix that a binary search finds; it assumes that feasibility is monotone."""
-        found, low, high = None, 1, min(self.most_nodes, len(nodes) - 1)
+        found, low, high = None, 1, min(self.most_nodes - 1, len(nodes) - 1)
         while low <= high:
             middle = (low + high) // 2
             command = probe(world, nodes[: middle + 1], "consolidate-several")
@@ -363,7 +398,7 @@ class Karpenter:
         new = None if command.options is None else world.buy(cheapest(world, command.options), "karpenter")
         pods = world.evict(command.nodes)
         bought = () if new is None else (world.sites[new].name,)
-        step = Step(command.method, names, bought, len(pods))
+        step = Step(command.method, names, bought, evictions=len(pods))
         if self.binds == "scheduled":
             left = bind(world, pods, self.score)
         else:

@@ -21,7 +21,7 @@ from kinema_core.events import (
 )
 from kinema_core.model.catalog import machine_of
 from kinema_core.model.cluster import Cluster
-from kinema_sim.policies.world import NOWHERE, World
+from kinema_optimizer.policies.world import NOWHERE, World
 
 MICRO: Final = 1_000_000
 
@@ -36,6 +36,8 @@ class Step:
     """Nodes that go."""
     bought: tuple[str, ...] = ()
     """Nodes that come."""
+    emptied: tuple[str, ...] = ()
+    """Nodes that pods are evicted from and that stay."""
     evictions: int = 0
 
 
@@ -52,8 +54,8 @@ class Proposal:
         return sum(step.evictions for step in self.steps)
 
 
-class Policy(Protocol):
-    """Anything that changes a cluster by a rule."""
+class Repacking(Protocol):
+    """A policy that can also be run to its end in one go: all waiting times are taken as over."""
 
     @property
     def name(self) -> str:
@@ -67,8 +69,8 @@ class Policy(Protocol):
         """
 
 
-def proposal(world: World, steps: Sequence[Step], *, name: str) -> Proposal:
-    """Return the plan that leads from the cluster to the world's state."""
+def proposal(world: World, steps: Sequence[Step], *, name: str, solve: Solve | None = None) -> Proposal:
+    """Return the plan that leads from the cluster to the world's state; `solve` of a policy that solves a model."""
     placements = _placements(world)
     nodes = _nodes(world)
     before = sum(_micro(node) for node in nodes if node.action != "boot")
@@ -88,7 +90,7 @@ def proposal(world: World, steps: Sequence[Step], *, name: str) -> Proposal:
         held=_held(world),
         moves=moves,
         restarts=sum(item.strategy == "rolling" and item.source == item.to for item in placements),
-        solve=Solve(seconds=0.0, first_feasible_seconds=None, method=f"policy {name}", seed=0),
+        solve=solve or Solve(seconds=0.0, first_feasible_seconds=None, method=f"policy {name}", seed=0),
         objective="cost",
         base_version=world.cluster.version,
     )

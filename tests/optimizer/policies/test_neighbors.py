@@ -24,15 +24,15 @@ from tests.support.builders import (
 from kinema_core.events import Offer, PlacementRules, Plan, PodTerm, Spread
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_sim.policies import karpenter
-from kinema_sim.policies.cluster_autoscaler import OPTIMIZE_UTILIZATION, ClusterAutoscaler, balanced, estimate
-from kinema_sim.policies.first_fit import FirstFit, by_size, place_in_order
-from kinema_sim.policies.karpenter import Karpenter
-from kinema_sim.policies.proposal import Policy
-from kinema_sim.policies.world import World
+from kinema_optimizer.policies import karpenter
+from kinema_optimizer.policies.cluster_autoscaler import OPTIMIZE_UTILIZATION, ClusterAutoscaler, balanced, estimate
+from kinema_optimizer.policies.first_fit import FirstFit, by_size, place_in_order
+from kinema_optimizer.policies.karpenter import Karpenter
+from kinema_optimizer.policies.proposal import Repacking
+from kinema_optimizer.policies.world import World
 
 GIB = 1024
-POLICIES: tuple[Policy, ...] = (
+POLICIES: tuple[Repacking, ...] = (
     ClusterAutoscaler(),
     ClusterAutoscaler(name="balanced", balance=True, expander="price"),
     OPTIMIZE_UTILIZATION,
@@ -325,7 +325,7 @@ def _states() -> dict[str, tuple[Cluster, tuple[Offer, ...]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(_states()))
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: f"{policy.name}-{getattr(policy, 'binds', '')}")
-def test_every_proposal_is_a_valid_plan(policy: Policy, name: str) -> None:
+def test_every_proposal_is_a_valid_plan(policy: Repacking, name: str) -> None:
     """Whatever a policy proposes passes the checker, is never dearer without a reason, and comes out the same twice."""
     state, sold = _states()[name]
     found = policy.propose(state, sold, NOW)

@@ -11,9 +11,9 @@ import numpy as np
 
 from kinema_core.events import Offer
 from kinema_core.model.cluster import Cluster
-from kinema_sim.policies.proposal import Proposal, Step, proposal
-from kinema_sim.policies.topology import Flags, Ints
-from kinema_sim.policies.world import World
+from kinema_optimizer.policies.proposal import Proposal, Step, proposal
+from kinema_optimizer.policies.topology import Flags, Ints
+from kinema_optimizer.policies.world import World
 
 _SCALE: Final = 10**6
 
@@ -83,7 +83,7 @@ class FirstFit:
             return proposal(World(cluster, offers, now), (), name=self.name)
         gone = tuple(site.name for i, site in enumerate(world.sites) if site.node is not None and not world.alive[i])
         come = tuple(site.name for i, site in enumerate(world.sites) if site.node is None and world.alive[i])
-        return proposal(world, (Step("repack", gone, come, evicted),), name=self.name)
+        return proposal(world, (Step("repack", gone, come, evictions=evicted),), name=self.name)
 
     @staticmethod
     def _order(world: World, pods: Sequence[str]) -> list[tuple[int, list[str]]]:

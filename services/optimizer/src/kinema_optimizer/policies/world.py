@@ -17,7 +17,7 @@ from kinema_core.model.daemons import daemon_requests, is_resident, resident_req
 from kinema_core.model.match import HOSTNAME, node_admits, node_term_matches, parse_taints
 from kinema_core.model.mobility import Mobility, MobilityOptions, listed, mobility, spot_allowed
 from kinema_core.model.resources import limited, subtract, total
-from kinema_sim.policies.topology import Flags, Ints, Places, Topology
+from kinema_optimizer.policies.topology import Flags, Ints, Places, Topology
 
 NEW_NODE: Final = "policy-new-node"
 """Stands for the name of a node that does not exist yet."""

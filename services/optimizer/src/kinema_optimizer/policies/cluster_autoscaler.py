@@ -1,7 +1,8 @@
 """The Cluster Autoscaler: scale-up by one group at a time, scale-down of underused nodes.
 
-Reproduced from its documented behavior: one machine type in one zone is a node group. Left out: time (every node has
-been unneeded for long enough, every new node comes), node-group failures, limits of the whole cluster.
+Reproduced from its documented behavior: one machine type in one zone is a node group. `tick` is one of its loops, with
+its timers; `propose` runs it to its end, every node having been unneeded for long enough. Left out: node groups that
+fail and its back-off from them, limits of the whole cluster, least sizes of groups.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -20,10 +21,11 @@ from kinema_core.model.catalog import ZONE, machine_of
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import HOSTNAME
 from kinema_core.model.vocabulary import SAFE_TO_EVICT, is_true
-from kinema_sim.policies.first_fit import by_size, place_in_order
-from kinema_sim.policies.proposal import Proposal, Step, proposal
-from kinema_sim.policies.topology import Flags, Ints
-from kinema_sim.policies.world import Score, World, bind
+from kinema_optimizer.policies.first_fit import by_size, place_in_order
+from kinema_optimizer.policies.policy import Outcome, Since, Tick, earliest
+from kinema_optimizer.policies.proposal import Proposal, Step, proposal
+from kinema_optimizer.policies.topology import Flags, Ints
+from kinema_optimizer.policies.world import Score, World, bind
 
 _TOLERANCE: Final = 5
 """Per cent by which allocatable and free amounts may differ."""
@@ -31,6 +33,13 @@ MOST_NODES = 1000
 """Per scale-up."""
 Expander: TypeAlias = Literal["least-waste", "least-nodes", "most-pods", "price"]
 _EXACT: Final = 10**9
+_MOST_EMPTY: Final = 10
+"""Empty nodes that one loop deletes (`--max-empty-bulk-delete`)."""
+ADDED: Final = "added"
+UNNEEDED: Final = "unneeded/"
+"""What is remembered: when nodes were last added, and since when each node has been unneeded."""
+DRAINING: Final = "ToBeDeletedByClusterAutoscaler"
+"""The taint of a node that it is draining."""
 _MOST_ROUNDS: Final = 100
 """Scale-ups and scale-down simulations at most; a bound on the loops, far above what they take."""
 
@@ -168,6 +177,9 @@ class ClusterAutoscaler:
         balance: spread new nodes over similar groups.
         threshold: share of a node's allocatable, in thousandths, up to which it counts as underused.
         score: how the scheduler binds the pods.
+        unneeded_seconds: how long a node has to be unneeded before it goes (`--scale-down-unneeded-time`).
+        after_add_seconds: rest after nodes were added (`--scale-down-delay-after-add`); timers go on during it.
+        period_seconds: time between two loops (`--scan-interval`).
     """
 
     name: str = "cluster-autoscaler"
@@ -175,6 +187,51 @@ class ClusterAutoscaler:
     balance: bool = False
     threshold: int = 500
     score: Score = "least-allocated"
+    unneeded_seconds: float = 600.0
+    after_add_seconds: float = 600.0
+    period_seconds: float = 10.0
+
+    def tick(self, tick: Tick) -> Outcome:
+        """Return one loop: one scale-up where pods wait, else the nodes that were unneeded for long enough.
+
+        Empty nodes go together, others one at a time; none while another one is being drained.
+        """
+        world = tick.world()
+        steps = self.scale_up(world, most=1)
+        since: dict[str, datetime] = {UNNEEDED + world.sites[i].name: tick.now for i in self._unneeded(world)}
+        since = {key: tick.held_since(key) for key in since}
+        added = tick.now if steps else tick.since.get(ADDED)
+        since |= {} if added is None else {ADDED: added}
+        rested = added is None or (tick.now - added).total_seconds() >= self.after_add_seconds
+        if not steps and rested:
+            steps = self._remove_ripe(world, tick)
+        return Outcome(proposal(world, steps, name=self.name), since, self._due(since, tick.now))
+
+    def _due(self, since: Since, now: datetime) -> datetime | None:
+        lasting = {ADDED: self.after_add_seconds}
+        moments = [at + timedelta(seconds=lasting.get(key, self.unneeded_seconds)) for key, at in since.items()]
+        return earliest(*moments, after=now)
+
+    def _remove_ripe(self, world: World, tick: Tick) -> list[Step]:
+        def is_ripe(index: int) -> bool:
+            return tick.has_lasted(UNNEEDED + world.sites[index].name, self.unneeded_seconds)
+
+        unneeded = self._unneeded(world)
+        ripe = [index for index in unneeded if is_ripe(index)]
+        empty = [index for index in ripe if not world.sites[index].pods][:_MOST_EMPTY]
+        if empty:
+            world.evict(empty)
+            return [Step("delete-empty", removed=tuple(world.sites[index].name for index in empty))]
+        if any(taint.key == DRAINING for node in world.cluster.nodes for taint in node.taints):
+            return []
+        waiting = np.zeros(len(world.sites), dtype=np.bool_)
+        waiting[unneeded] = True
+        for index in ripe:
+            waiting[index] = False
+            step = self._drain(world, index, waiting)
+            if step is not None:
+                return [step]
+        return []
 
     def propose(self, cluster: Cluster, offers: Sequence[Offer], now: datetime) -> Proposal:
         """Buy nodes for pending pods, then remove underused nodes whose pods fit elsewhere."""
@@ -187,11 +244,11 @@ class ClusterAutoscaler:
 
     # --- scale-up
 
-    def scale_up(self, world: World) -> list[Step]:
-        """Buy one option after the other until no waiting pod can be helped."""
+    def scale_up(self, world: World, most: int = _MOST_ROUNDS) -> list[Step]:
+        """Buy one option after the other until no waiting pod can be helped, or `most` were bought."""
         steps: list[Step] = []
         waiting = bind(world, world.waiting(), self.score)
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(most):
             options = [estimate(world, offer, waiting) for offer in range(len(world.offers)) if waiting]
             best = self._best(world, [option for option in options if option.nodes and option.pods])
             if best is None:
@@ -268,7 +325,9 @@ class ClusterAutoscaler:
         """Return nodes that could all go together, empty ones first; the world is left as it was."""
         mark = world.mark()
         budgets = _Budgets(world)
-        candidates = [index for index in world.live() if self._underused(world, index) and _removable(world, index)]
+        candidates = [
+            index for index in world.live() if self._underused(world, index) and has_removable_pods(world, index)
+        ]
         allowed = world.alive.copy()
         found: list[int] = []
         start = 0
@@ -295,7 +354,7 @@ class ClusterAutoscaler:
     def _drain(self, world: World, index: int, unneeded: Flags) -> Step | None:
         """Evict and delete, when it still holds that the pods fit on nodes that stay."""
         mark, pods = world.mark(), list(world.sites[index].pods)
-        if not self._underused(world, index) or not _removable(world, index) or not _Budgets(world).allow(pods):
+        if not self._underused(world, index) or not has_removable_pods(world, index) or not _Budgets(world).allow(pods):
             return None
         allowed = world.alive & ~unneeded
         allowed[index] = False
@@ -312,7 +371,7 @@ class ClusterAutoscaler:
 
 
 OPTIMIZE_UTILIZATION: Final = ClusterAutoscaler(
-    name="cluster-autoscaler-optimize-utilization", threshold=850, score="most-allocated"
+    name="optimize-utilization", threshold=850, score="most-allocated", unneeded_seconds=60.0, after_add_seconds=60.0
 )
 """GKE's other profile. Its constants are not public: this is a model of it, with a packing scheduler."""
 
@@ -335,7 +394,8 @@ class _Budgets:
                 self._left[budget.key] -= 1
 
 
-def _removable(world: World, index: int) -> bool:
+def has_removable_pods(world: World, index: int) -> bool:
+    """Return whether no rule and no pod on it keeps a live node."""
     site = world.sites[index]
     if site.node is None or world.mobility.deletable[site.name] is not None:
         return False
@@ -343,11 +403,16 @@ def _removable(world: World, index: int) -> bool:
 
 
 def _blocks(world: World, key: str) -> bool:
-    """Return whether a pod blocks a drain: one of the system without a budget, unless it is marked safe."""
+    """Return whether a pod blocks a drain: one with files on its node, or one of the system without a budget.
+
+    None that is marked as safe to evict does.
+    """
     pod = world.pods[key]
-    if pod.namespace != "kube-system" or is_true(pod.annotations, SAFE_TO_EVICT):
+    if is_true(pod.annotations, SAFE_TO_EVICT):
         return False
-    return not budgets_by_pod(world.cluster).get(key)
+    if pod.local_storage:
+        return True
+    return pod.namespace == "kube-system" and not budgets_by_pod(world.cluster).get(key)
 
 
 def _deserts(world: World, moved: Sequence[str]) -> bool:

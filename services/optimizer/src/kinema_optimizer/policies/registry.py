@@ -1,0 +1,45 @@
+"""The policies by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kinema_optimizer.policies.cluster_autoscaler import OPTIMIZE_UTILIZATION, ClusterAutoscaler
+from kinema_optimizer.policies.cluster_threshold import ClusterThreshold
+from kinema_optimizer.policies.karpenter import Karpenter
+from kinema_optimizer.policies.policy import Policy
+from kinema_optimizer.policies.promethee import Promethee
+from kinema_optimizer.policies.thesis import Thesis
+from kinema_optimizer.policies.unchanged import Unchanged
+from kinema_optimizer.policies.usage import MetricDescheduler, Trimaran
+from kinema_optimizer.request.usable import UsableResources
+from kinema_optimizer.settings import PolicyName
+
+USES_USAGE: frozenset[PolicyName] = frozenset({"metric-descheduler", "trimaran"})
+"""Policies that look at what pods use."""
+
+
+def policy_named(name: PolicyName, usable: UsableResources | None = None) -> Policy:
+    """Return a policy with its defaults; the thresholds of cluster-threshold are the operator's where he sets some.
+
+    Raises:
+        ValueError: the name is `kinema`, whose plans are made by a solver.
+    """
+    found: dict[str, Policy] = {
+        "thesis": Thesis(),
+        "cluster-threshold": ClusterThreshold() if usable is None else ClusterThreshold(rule=usable),
+        "promethee": Promethee(),
+        "cluster-autoscaler": ClusterAutoscaler(),
+        "cluster-autoscaler-balanced": replace(
+            ClusterAutoscaler(), name="cluster-autoscaler-balanced", expander="price", balance=True
+        ),
+        "optimize-utilization": OPTIMIZE_UTILIZATION,
+        "karpenter": Karpenter(),
+        "metric-descheduler": MetricDescheduler(),
+        "trimaran": Trimaran(),
+        "none": Unchanged(),
+    }
+    if name not in found:
+        message = f"{name} is no policy of rules"
+        raise ValueError(message)
+    return found[name]

@@ -1,0 +1,138 @@
+"""Cluster Autoscaler and Karpenter over time: what they remember from loop to loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from tests.support.builders import NOW, cluster, deployed, node, offer, offers
+
+from kinema_core.events import Pod, Taint
+from kinema_core.model.cluster import Cluster, all_objects, from_objects
+from kinema_optimizer.policies.cluster_autoscaler import ADDED, OPTIMIZE_UTILIZATION, UNNEEDED, ClusterAutoscaler
+from kinema_optimizer.policies.karpenter import Karpenter
+from kinema_optimizer.policies.policy import Outcome, Policy, Tick
+
+OFFERS = (offer(),)
+
+
+def after(
+    seconds: float, state: Cluster, since: Mapping[str, datetime], policy: Policy | None = None, **more: Any
+) -> Outcome:
+    """The loop so many seconds after the first."""
+    tick = Tick(state, OFFERS, NOW + timedelta(seconds=seconds), since, **more)
+    return (policy or ClusterAutoscaler()).tick(tick)
+
+
+def removed(outcome: Outcome) -> list[str]:
+    """Nodes that go."""
+    return [name for step in outcome.proposal.steps for name in step.removed]
+
+
+def unneeded() -> Cluster:
+    """Four nodes: n1 and n2 could be drained, n3 is empty, n4 is needed."""
+    on = ["n1", "n2", *["n4"] * 2]
+    nodes = [node(f"n{i}") for i in range(1, 5)]
+    return cluster(nodes, deployed("web", on, cpu=500), deployed("big", ["n4"], cpu=2000))
+
+
+def test_a_node_has_to_be_unneeded_for_ten_minutes() -> None:
+    """Empty ones go first, then one with pods, one loop after the other."""
+    first = after(0, unneeded(), {})
+    assert not first.proposal.steps
+    assert first.due == NOW + timedelta(seconds=600)
+    assert UNNEEDED + "n3" in first.since
+    assert removed(after(599, unneeded(), first.since)) == []
+    assert removed(after(600, unneeded(), first.since)) == ["n3"]
+    left = from_objects(item for item in all_objects(unneeded()) if item.key != "n3")
+    assert removed(after(610, left, first.since)) == ["n1"]
+
+
+def test_a_node_that_is_needed_once_begins_again() -> None:
+    """Its time counts from the loop in which it is unneeded again."""
+    on = ["n1", "n2"]
+    idle = cluster([node(name) for name in on], deployed("web", on, cpu=500))
+    busy = cluster([node(name) for name in on], deployed("web", on, cpu=2500))
+    first = after(0, idle, {})
+    between = after(300, busy, first.since)
+    assert not between.since
+    assert removed(after(600, idle, between.since)) == []
+    assert removed(after(1200, idle, after(600, idle, between.since).since)) == ["n1"]
+
+
+def test_nothing_goes_for_ten_minutes_after_nodes_came() -> None:
+    """The timers of unneeded nodes go on meanwhile."""
+    waiting = cluster(unneeded().nodes, deployed("big", [None] * 5, cpu=3900))
+    grown = after(0, waiting, after(-3600, unneeded(), {}).since)
+    assert [step.action for step in grown.proposal.steps] == ["scale-up"]
+    assert grown.since[ADDED] == NOW
+    since = {UNNEEDED + "n3": NOW - timedelta(hours=1), ADDED: NOW}
+    assert removed(after(599, unneeded(), since)) == []
+    assert removed(after(600, unneeded(), since)) == ["n3"]
+
+
+def test_one_node_is_drained_at_a_time() -> None:
+    """While one has its taint, no other one with pods is begun."""
+    draining = Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule")
+    nodes = [node("n1"), msgspec.structs.replace(node("n2"), taints=(draining,)), node("n4"), node("n5")]
+    state = cluster(nodes, deployed("web", ["n1", "n2", "n4"], cpu=500))
+    since = {UNNEEDED + name: NOW - timedelta(hours=1) for name in ("n1", "n4")}
+    assert removed(after(0, state, since)) == []
+    assert removed(after(0, cluster([node("n1"), node("n4")], deployed("web", ["n1", "n4"], cpu=500)), since)) == ["n1"]
+
+
+def test_a_pod_with_files_on_its_node_keeps_it() -> None:
+    """An emptyDir blocks the drain, unless the pod is marked as safe to evict."""
+    safe = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
+
+    def gone(**more: Any) -> list[str]:
+        objects = deployed("web", ["n1"], cpu=500, **more)
+        state = cluster(node("n1"), node("n2"), objects, deployed("big", ["n2"], cpu=2500))
+        return removed(after(600, state, after(0, state, {}).since))
+
+    assert gone() == ["n1"]
+    assert gone(local_storage=True) == []
+    assert gone(local_storage=True, pod_annotations=safe) == ["n1"]
+    assert Pod.__struct_defaults__  # the field has a default: states without it are read
+
+
+def test_the_packing_profile_is_quicker() -> None:
+    """A minute, up to 85 %."""
+    on = ["n1", "n2", "n3"]
+    state = cluster([node(name) for name in on], deployed("web", [*on, *on], cpu=1200, memory=512))
+    assert not after(0, state, {}).since
+    first = after(0, state, {}, OPTIMIZE_UTILIZATION)
+    assert removed(after(60, state, first.since, OPTIMIZE_UTILIZATION)) == ["n1"]
+
+
+def test_karpenter_waits_for_its_validation() -> None:
+    """A command that still holds after 15 s is executed; another one begins again."""
+    state = cluster([node(f"n{i}") for i in range(3)], deployed("web", ["n0", "n0"], cpu=1500))
+    first = after(0, state, {}, Karpenter())
+    assert not first.proposal.steps
+    assert first.due == NOW + timedelta(seconds=15)
+    assert not after(14, state, first.since, Karpenter()).proposal.steps
+    assert len(removed(after(15, state, first.since, Karpenter()))) == 1
+
+
+def test_karpenter_keeps_to_a_tenth_of_the_nodes() -> None:
+    """Of twenty empty nodes two go at once, and none while two are going."""
+    names = [f"n{i:02}" for i in range(20)]
+    state = cluster([node(name) for name in names], deployed("web", ["n19"], cpu=1500))
+    first = after(0, state, {}, Karpenter())
+    assert len(removed(after(15, state, first.since, Karpenter()))) == 2
+    going = Taint(key="karpenter.sh/disrupted", effect="NoSchedule")
+    nodes = [
+        msgspec.structs.replace(one, taints=(going,)) if one.name in {"n00", "n01"} else one for one in state.nodes
+    ]
+    busy = cluster(nodes, deployed("web", ["n19"], cpu=1500))
+    assert not after(0, busy, {}, Karpenter()).since
+
+
+def test_karpenter_buys_at_once() -> None:
+    """Pods that wait need no validation."""
+    state = cluster(node("n1"), deployed("old", ["n1"], cpu=4000), deployed("web", [None] * 3, cpu=2000))
+    [step] = Karpenter().tick(Tick(state, offers(), NOW)).proposal.steps
+    assert step.action == "provision"
