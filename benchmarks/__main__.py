@@ -12,7 +12,18 @@ from typing import Final
 
 from benchmarks.machine import TRACES, write_result
 
-BENCHMARKS: Final = ("fold", "observing", "latency", "replay", "optimizer", "frontier", "rivals", "workers", "plan")
+BENCHMARKS: Final = (
+    "fold",
+    "observing",
+    "latency",
+    "replay",
+    "optimizer",
+    "frontier",
+    "rivals",
+    "workers",
+    "plan",
+    "forecast",
+)
 
 
 def run_one(name: str, traces: Path | None = None) -> dict[str, object]:

@@ -1,0 +1,172 @@
+"""The choice between models: rolling-origin back-test, calibration, and a band for what is to come.
+
+Every model forecasts from the same origins in the past. What came after an origin is compared with the forecast that
+was possible at it, so the newest origin lies a whole horizon before now. Errors of newer folds count for more: their
+weight halves with every horizon, or every three days where the horizon is a day, as two days of a weekend must not
+decide on Monday. A weight is a stride: of an older fold fewer steps are taken.
+
+Calibration is split conformal prediction (Vovk et al. 2005; Romano et al. 2019 for models of quantiles): the quantile
+of the errors is added to the path. The loss of a model is the pinball loss of the path so corrected, at the quantile
+that is provisioned.
+
+The forecast is the mean of the models that the best one does not beat by a margin. A model that took part before leaves
+later than a new one enters, so that noise changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kinema_predictor.forecasting.models import MODELS, Model
+from kinema_predictor.forecasting.task import Array, Task
+
+FOLDS: Final = 8
+"""At most; the distance between two origins is half a horizon."""
+LEAST_FOLDS: Final = 3
+HALF_LIFE_DAYS: Final = 3.0
+"""Of the weight of a fold, where the horizon is a day; else its half-life is the horizon."""
+ENTER: Final = 0.20
+"""A model takes part when its loss is at most this share above the best one's,"""
+LEAVE: Final = 0.30
+"""and takes part no longer when it is this share above it."""
+DRIFT: Final = 0.20
+"""Share of the allowed excess that calibration leaves unused: the days to come differ from those of the folds."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of a competition of m models on n series."""
+
+    models: tuple[str, ...]
+    """By name, those that had enough history."""
+    losses: Array
+    """(n, m) pinball loss in the back-test, in the unit of the series."""
+    offsets: Array
+    """(n, m) what calibration adds to a path."""
+    chosen: NDArray[np.bool_]
+    """(n, m) models whose mean is the forecast."""
+    above: Array
+    """(n,) share of the back-test's steps above the forecast: how well it is calibrated."""
+    folds: int
+
+
+def fitted(task: Task, steps: int) -> Task:
+    """Return the task with a horizon for which so much history has folds: at most a quarter of it."""
+    return Task(max(1, min(task.horizon, steps // 4)), task.step_seconds, task.quantile)
+
+
+def origins_of(task: Task, steps: int, days: float = 0.0) -> tuple[int, ...]:
+    """Return the origins of the folds, newest first, none of them with less history than `days` or a horizon."""
+    least = max(days * task.per_day, task.horizon, 2)
+    shift = max(1, task.horizon // 2)
+    return tuple(origin for origin in range(steps - task.horizon, 0, -shift)[:FOLDS] if origin >= least)
+
+
+def entrants(task: Task, steps: int, models: Sequence[Model] = MODELS) -> tuple[Model, ...]:
+    """Return the models that can be judged on so much history."""
+    return tuple(model for model in models if len(origins_of(task, steps, model.days)) >= LEAST_FOLDS)
+
+
+def compete(
+    series: Array, task: Task, before: Sequence[frozenset[str]] = (), models: Sequence[Model] = MODELS
+) -> Outcome:
+    """Judge the models on series (n, t) without gaps, of which `fitted` gave the task.
+
+    Args:
+        series: the past, oldest first.
+        task: as `fitted` returns it.
+        before: for each series the models chosen the last time; empty where there was none.
+        models: the candidates.
+
+    Raises:
+        ValueError: the series are too short for any model.
+    """
+    able = entrants(task, series.shape[1], models)
+    if not able:
+        raise ValueError(f"{series.shape[1]} steps are too few for a back-test of {task.horizon} steps")
+    origins = origins_of(task, series.shape[1], max(model.days for model in able))
+    truth = _sampled([series[:, origin : origin + task.horizon] for origin in origins], task)
+    losses, offsets, forecasts = [], [], []
+    for model in able:
+        path = _sampled(model.paths(series, origins, task), task)
+        offset, loss = _calibrated(truth - path, task.quantile, as_is=model.is_quantile)
+        losses.append(loss)
+        offsets.append(offset)
+        forecasts.append(path + offset[:, None])
+    loss = np.stack(losses, axis=1)
+    chosen = _choice(loss, [model.name for model in able], before)
+    mean = sum(np.where(chosen[:, index, None], path, 0.0) for index, path in enumerate(forecasts))
+    above = (truth > mean / chosen.sum(axis=1)[:, None]).mean(axis=1)
+    names = tuple(model.name for model in able)
+    return Outcome(names, loss, np.stack(offsets, axis=1), chosen, above, len(origins))
+
+
+def _sampled(folds: Sequence[Array], task: Task) -> Array:
+    """Return of each fold, newest first, every k-th step: k doubles with every half-life back."""
+    half_life = 1.0 if task.horizon < task.per_day else max(1.0, HALF_LIFE_DAYS * task.per_day / task.horizon)
+    strides = [max(1, min(task.horizon, round(2 ** (index / 2 / half_life)))) for index in range(len(folds))]
+    return np.concatenate([fold[:, ::stride] for fold, stride in zip(folds, strides, strict=True)], axis=1)
+
+
+def pinball(errors: Array, quantile: float) -> Array:
+    """Return the loss of errors (truth minus forecast) of a forecast of that quantile (Koenker, Bassett 1978)."""
+    return np.maximum(quantile * errors, (quantile - 1) * errors)
+
+
+def _calibrated(errors: Array, quantile: float, *, as_is: bool) -> tuple[Array, Array]:
+    """Return (n,) what to add to the paths, and (n,) the loss that remains."""
+    offset = upper_quantile(errors, quantile + DRIFT * (1 - quantile))
+    loss = pinball(errors - offset[:, None], quantile).mean(axis=1)
+    if as_is:
+        # A model of the quantile has seen more than the folds: correcting it has to pay by the margin.
+        plain = pinball(errors, quantile).mean(axis=1)
+        fine = plain <= (1 + ENTER) * loss
+        offset, loss = np.where(fine, 0.0, offset), np.where(fine, plain, loss)
+    return offset, loss
+
+
+def upper_quantile(rows: Array, quantile: float) -> Array:
+    """Return (n,) the smallest value of each row that at least this share of it does not exceed."""
+    count = rows.shape[1]
+    place = min(count - 1, max(0, int(np.ceil(quantile * count - 1e-9)) - 1))
+    return np.partition(rows, place, axis=1)[:, place]
+
+
+def _choice(losses: Array, names: Sequence[str], before: Sequence[frozenset[str]]) -> NDArray[np.bool_]:
+    """Return (n, m) the models that the best one does not beat by the margin."""
+    best = losses.min(axis=1, keepdims=True)
+    limit = np.full_like(losses, 1 + ENTER)
+    for row, chosen in enumerate(before):
+        if chosen:
+            limit[row] = [1 + (LEAVE if name in chosen else ENTER) for name in names]
+    found: NDArray[np.bool_] = losses <= best * limit
+    return found
+
+
+def band(
+    series: Array, task: Task, offsets: Array, chosen: NDArray[np.bool_], models: Sequence[Model]
+) -> tuple[Array, Array]:
+    """Return the forecast from now on: (n, horizon) the middle of the models chosen, and (n, horizon) the upper edge.
+
+    Args:
+        series: (n, t) the past without gaps.
+        task: horizon and quantile.
+        offsets: (n, m) from a competition, now or some time ago.
+        chosen: (n, m) from the same.
+        models: the m models, in the order of the columns.
+    """
+    shape = (len(series), task.horizon)
+    middle, upper = np.zeros(shape), np.zeros(shape)
+    for index, model in enumerate(models):
+        rows = np.flatnonzero(chosen[:, index])
+        if len(rows):
+            path = model.paths(series[rows], (series.shape[1],), task)[0]
+            middle[rows] += path
+            upper[rows] += np.maximum(path + offsets[rows, index, None], 0.0)
+    count = np.maximum(chosen.sum(axis=1), 1)[:, None]
+    return middle / count, upper / count
