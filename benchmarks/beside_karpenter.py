@@ -35,7 +35,7 @@ from benchmarks.machine import write_result
 from benchmarks.standing import gathered, ready, workloads
 from benchmarks.starts import Peak, Service, Start, at_peak, e2_catalog, e2_offers, peaks
 from benchmarks.witness import Verdict, Witness
-from kinema_cli.inputs import offers_of
+from kinema_cli.inputs import PriceChoice, prices_of
 from kinema_cli.snapshot.file import load_snapshot
 from kinema_core.model.catalog import parse_catalog
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
@@ -75,7 +75,7 @@ class Files:
     def start(self) -> Start:
         """The start as Kinema reads it."""
         found = load_snapshot(self.snapshot)
-        return Start(found.cluster, offers_of(self.catalog, found))
+        return Start(found.cluster, prices_of(PriceChoice(self.catalog), found).offers)
 
 
 def watched(peak: Peak, files: Files) -> Seen:

@@ -5,18 +5,25 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kinema_cli.output import counted, listed, print_error, print_hint, print_note
 
 if TYPE_CHECKING:
     from kinema_cli.snapshot.file import Snapshot
     from kinema_core.events import Offer
+    from kinema_core.model.catalog import CatalogRow
     from kinema_core.model.cluster import Cluster
+    from kinema_core.model.price_table import PriceTable
 
+T = TypeVar("T")
 
+OLD_PRICES: Final = timedelta(days=30)
+"""Age above which prices are reported as old."""
 _NO_BROKER: Final = "is the broker running? start it with `kinema up`, or set KINEMA_NATS to its address"
 
 
@@ -112,28 +119,101 @@ def snapshot_of(file: Path | None, context: str, kubeconfig: Path | None = None)
         raise InputError(str(error)) from error
 
 
-def required_catalog(given: Path | None) -> Path:
-    """Return the catalog's path; raises UsageError without one, before the cluster is read."""
-    if given is None:
-        raise UsageError("--catalog is missing; give a CSV with machine_type,vcpus,memory_gib,usd_per_hour")
-    return given
+@dataclass(frozen=True)
+class PriceChoice:
+    """Where prices come from: a catalog, else the tables that ship with Kinema; discounts change either.
+
+    `families`: patterns of further machine types that the tables are to offer, as given: `n2-*,c2-*`.
+    """
+
+    catalog: Path | None = None
+    discounts: Path | None = None
+    families: str = ""
 
 
-def offers_of(path: Path, snapshot: Snapshot) -> tuple[Offer, ...]:
-    """Return what the catalog sells to this cluster; raises InputError."""
-    from kinema_core.model.catalog import CatalogError, offers_from, parse_catalog
+@dataclass(frozen=True)
+class Prices:
+    """What is on sale to a cluster; `said` is where the prices are from and of when, empty where nothing is known."""
+
+    rows: tuple[CatalogRow, ...]
+    offers: tuple[Offer, ...]
+    said: str
+    priced: datetime | None = None
+    warnings: tuple[str, ...] = ()
+    remedy: str = "add the offers to the catalog"
+    """What to do about a machine without a price."""
+
+
+def prices_of(choice: PriceChoice, snapshot: Snapshot, tables: tuple[PriceTable, ...] | None = None) -> Prices:
+    """Return what is on sale to this cluster; without a catalog, by these tables or those that ship with Kinema.
+
+    Raises:
+        UsageError: options contradict each other.
+        InputError: a file cannot be used, or no table knows a machine type of the cluster.
+    """
+    from kinema_core.model.catalog import offers_from
+
+    if choice.catalog is not None:
+        if choice.families:
+            raise UsageError("--offer is given with --catalog; a catalog lists what is on offer")
+        found = Prices(_catalog_rows(choice.catalog), (), _age_of_prices(choice.catalog))
+    else:
+        found = _table_prices(choice, snapshot, tables)
+    rows = found.rows if choice.discounts is None else tuple(_with_discounts(found.rows, choice.discounts))
+    said = found.said if choice.discounts is None else f"{found.said}, with {choice.discounts.name}"
+    return replace(found, rows=rows, offers=offers_from(rows, snapshot.cluster), said=said)
+
+
+def _catalog_rows(path: Path) -> tuple[CatalogRow, ...]:
+    from kinema_core.model.catalog import parse_catalog
+
+    return parse_catalog_file(path, "--catalog", parse_catalog)
+
+
+def _with_discounts(rows: tuple[CatalogRow, ...], path: Path) -> Iterator[CatalogRow]:
+    from kinema_core.model.discounts import parse_discounts, with_discounts
+
+    return with_discounts(rows, parse_catalog_file(path, "--discounts", parse_discounts))
+
+
+def parse_catalog_file(path: Path, option: str, parse: Callable[[str], T]) -> T:
+    """Return what a CSV file says; raises InputError."""
+    from kinema_core.model.catalog import CatalogError
 
     try:
-        return offers_from(parse_catalog(path.read_text(encoding="utf-8-sig")), snapshot.cluster)
+        return parse(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise InputError(f"--catalog {path}: {error.strerror}") from error
+        raise InputError(f"{option} {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"--catalog {path}: is no text in UTF-8 (byte {error.start}): save it as such") from error
+        raise InputError(f"{option} {path}: is no text in UTF-8 (byte {error.start}): save it as such") from error
     except CatalogError as error:
-        raise InputError(f"--catalog {path}: {error}") from error
+        raise InputError(f"{option} {path}: {error}") from error
 
 
-def check_prices(snapshot: Snapshot, offers: tuple[Offer, ...]) -> None:
+def _table_prices(choice: PriceChoice, snapshot: Snapshot, tables: tuple[PriceTable, ...] | None) -> Prices:
+    """Return what price tables sell to the cluster."""
+    from kinema_core.model.catalog import machine_of
+    from kinema_core.model.price_table import table_catalog
+    from kinema_core.prices import price_tables
+
+    patterns = [pattern.strip() for pattern in choice.families.split(",") if pattern.strip()]
+    found = table_catalog(snapshot.cluster, price_tables() if tables is None else tables, more=patterns)
+    if not found.rows:
+        types = sorted({machine_of(node)[0] for node in snapshot.cluster.nodes})
+        raise InputError(
+            f"no price table has a machine type of this cluster ({listed(types, _NAMES)}) in its region",
+            hint="give prices in --catalog FILE, a CSV with machine_type,vcpus,memory_gib,usd_per_hour",
+        )
+    old = [
+        f"prices of {cloud} {region} are of {date:%Y-%m-%d}, {counted((snapshot.now - date).days, 'day')} old "
+        f"(from {source}); write newer ones with `kinema prices`, and give them in --catalog"
+        for cloud, region, date, source in found.used
+        if snapshot.now - date > OLD_PRICES
+    ]
+    return Prices(found.rows, (), found.source, found.priced, tuple(old), remedy=_COMPLETE)
+
+
+def check_prices(snapshot: Snapshot, prices: Prices) -> None:
     """Check that every node has a price, before anything is solved.
 
     Raises:
@@ -143,18 +223,16 @@ def check_prices(snapshot: Snapshot, offers: tuple[Offer, ...]) -> None:
     from kinema_core.model.vocabulary import PRICE
 
     try:
-        node_prices(snapshot.cluster, offers)
+        node_prices(snapshot.cluster, prices.offers)
     except PriceError as error:
         lines = [
             f"missing price: {offer} ({counted(len(nodes), 'node')}: {listed(nodes, _NAMES)})"
             for offer, nodes in sorted(error.nodes.items())
         ]
-        raise InputError(
-            "\n".join(lines), hint=f"add the offers to the catalog, or annotate the nodes with {PRICE}"
-        ) from error
+        raise InputError("\n".join(lines), hint=f"{prices.remedy}, or annotate the nodes with {PRICE}") from error
 
 
-def age_of_prices(path: Path) -> str:
+def _age_of_prices(path: Path) -> str:
     """Return the date of a catalog's prices by its remarks, else the file's; empty where neither is known."""
     from datetime import UTC, datetime
 
@@ -171,6 +249,10 @@ def age_of_prices(path: Path) -> str:
 
 
 _NAMES: Final = 5
+_COMPLETE: Final = (
+    "write a catalog with `kinema prices > prices.csv`, add the offers, and give it in --catalog (spot prices can be "
+    "estimated in --discounts)"
+)
 _EXPECTED: Final = {
     "nodes": ("Node", ("Node",)),
     "pods": ("Pod", ("Pod",)),

@@ -20,10 +20,11 @@ from kinema_cli.explain.command import explain
 from kinema_cli.options import BROKER, ClusterName, Context, Kubeconfig, Nats, Output, ProviderOption, Reason, Seed
 from kinema_cli.output import Format
 from kinema_cli.plan.command import plan
+from kinema_cli.prices.command import prices
 from kinema_cli.status.command import plans, status
 
 _GROUPS: Final = {
-    "Analyze (read-only)": ("plan", "explain", "replay"),
+    "Analyze (read-only)": ("plan", "explain", "prices", "replay"),
     "Run": ("demo", "up"),
     "Operate": ("status", "plans", "approve", "pause", "resume", "abort", "record"),
     "Administer": ("doctor", "setup", "rbac", "nats-rights", "backup", "restore", "version"),
@@ -110,7 +111,8 @@ def _command(short: str, *examples: str) -> Callable[[Callable[..., None]], Call
 
 _command(
     "Show the cheapest cluster and what it saves",
-    "kinema plan --catalog prices.csv",
+    "kinema plan",
+    "kinema plan --catalog prices.csv --discounts contract.csv",
     "kinema plan --snapshot cluster.json --catalog prices.csv --html plan.html",
     "kinema plan --catalog prices.csv --max-moves 20 -o json",
 )(plan)
@@ -120,6 +122,11 @@ _command(
     "kinema explain deploy/frontend -n shop --catalog prices.csv",
     "kinema explain plan/latest",
 )(explain)
+_command(
+    "Print a catalog of prices for the cluster",
+    "kinema prices > prices.csv",
+    "kinema prices --from azure --context prod > prices.csv",
+)(prices)
 _command("Show current activity", "kinema status", "kinema status --cluster-name prod -o json")(status)
 _command("List recent plans and their outcome", "kinema plans", "kinema plans --limit 5 -o json")(plans)
 _command(

@@ -58,7 +58,24 @@ ProviderOption: TypeAlias = Annotated[
     ),
 ]
 Catalog: TypeAlias = Annotated[
-    Path | None, typer.Option("--catalog", metavar="FILE", help="CSV of machine types and prices (required).")
+    Path | None,
+    typer.Option(
+        "--catalog",
+        metavar="FILE",
+        help="CSV of machine types and prices. Default: on-demand prices of EC2, GCE and Azure that ship with Kinema.",
+    ),
+]
+Discounts: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--discounts", metavar="FILE", help="CSV of contract prices and discounts, applied to the prices."),
+]
+MoreOffers: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--offer",
+        metavar="PATTERNS",
+        help="Without --catalog: further machine types to offer, such as n2-*,c2-*, besides the families of the nodes.",
+    ),
 ]
 MoveJobs: TypeAlias = Annotated[bool, typer.Option("--move-jobs", help="Allow moving pods of Jobs.")]
 AllowSpot: TypeAlias = Annotated[bool, typer.Option("--allow-spot", help="Allow any pod on spot machines.")]

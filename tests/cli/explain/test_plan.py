@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -84,7 +85,7 @@ async def test_plan_that_was_never_proposed_is_none(bus: MemoryBus) -> None:
     ("options", "code", "said"),
     [
         (ExplainOptions(name="plan/p1", nats="http://host"), 2, "--nats"),
-        (ExplainOptions(name="n0"), 2, "--catalog"),
+        (ExplainOptions(name="n0", snapshot=Path("cluster.json"), context="prod"), 2, "--snapshot"),
     ],
 )
 def test_wrong_arguments_are_one_line(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
 from kinema_cli.doctor.checks import Finding, shortened
+from kinema_cli.inputs import OLD_PRICES
 from kinema_cli.output import counted
 from kinema_core.events import Node
 from kinema_core.model.catalog import CatalogError, PriceError, machine_type, node_prices, offers_from
@@ -21,8 +22,6 @@ from kinema_rescheduler.providers.base import Catalog
 from kinema_rescheduler.providers.open import read_catalog
 from kinema_rescheduler.settings import Settings
 
-OLD: Final = timedelta(days=30)
-"""Age above which prices are reported as old."""
 _KARPENTER: Final = "karpenter.sh/"
 
 
@@ -72,7 +71,7 @@ def _age(catalog: Catalog, now: datetime, *, simulated: bool) -> Finding:
     # Some providers give a day only, without a zone; a few hours do not matter here.
     age = now - (catalog.priced if catalog.priced.tzinfo is not None else catalog.priced.replace(tzinfo=UTC))
     days, message = age.days, f"prices of {catalog.priced:%Y-%m-%d}"
-    if age > OLD and not simulated:
+    if age > OLD_PRICES and not simulated:
         remedy = "update its prices"
         return Finding("price date", "warn", f"{catalog.source}: {message}, {days} days ago", remedy)
     return Finding("price date", "ok", message)

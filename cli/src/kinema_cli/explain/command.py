@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kinema_cli.inputs import InputError, UsageError, check_prices, fail, offers_of, required_catalog, snapshot_of
+from kinema_cli.inputs import InputError, PriceChoice, UsageError, check_prices, fail, prices_of, snapshot_of
 from kinema_cli.options import (
     BROKER,
     AllowSpot,
@@ -153,13 +153,12 @@ def _explain_part(options: ExplainOptions, kind: str, name: str) -> None:
     from kinema_cli.output import emit
     from kinema_core.model.mobility import MobilityOptions
 
-    catalog = required_catalog(options.catalog)
     found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
-    offers = offers_of(catalog, found)
-    check_prices(found, offers)
+    prices = prices_of(PriceChoice(options.catalog), found)
+    check_prices(found, prices)
     may = MobilityOptions(move_jobs=options.move_jobs, allow_spot=options.allow_spot)
     names = (kind, f"{options.namespace}/{name}" if options.namespace and "/" not in name else name)
-    explanation = _explained(names, found, offers, may=may)
+    explanation = _explained(names, found, prices.offers, may=may)
     emit(explanation, options.output, lambda: explanation_table(explanation))
 
 

@@ -11,18 +11,28 @@ import typer
 
 from kinema_cli.inputs import (
     InputError,
+    PriceChoice,
     UsageError,
-    age_of_prices,
     check_output,
     check_prices,
     cluster_name,
     fail,
     input_warnings,
-    offers_of,
-    required_catalog,
+    prices_of,
     snapshot_of,
 )
-from kinema_cli.options import AllowSpot, Catalog, Context, Kubeconfig, MoveJobs, Namespace, Seed, SnapshotFile
+from kinema_cli.options import (
+    AllowSpot,
+    Catalog,
+    Context,
+    Discounts,
+    Kubeconfig,
+    MoreOffers,
+    MoveJobs,
+    Namespace,
+    Seed,
+    SnapshotFile,
+)
 from kinema_cli.output import Format, counted, print_error, print_note, print_warning
 
 if TYPE_CHECKING:
@@ -56,7 +66,9 @@ class Objective(StrEnum):
 class PlanOptions:
     """Options of `kinema plan`."""
 
-    catalog: Path | None
+    catalog: Path | None = None
+    discounts: Path | None = None
+    offer: str = ""
     snapshot: Path | None = None
     context: str = ""
     kubeconfig: Path | None = None
@@ -80,6 +92,8 @@ class PlanOptions:
 def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     command: typer.Context,
     catalog: Catalog = None,
+    discounts: Discounts = None,
+    offer: MoreOffers = "",
     snapshot: SnapshotFile = None,
     context: Context = "",
     kubeconfig: Kubeconfig = None,
@@ -128,6 +142,8 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     """
     options = PlanOptions(
         catalog=catalog,
+        discounts=discounts,
+        offer=offer,
         snapshot=snapshot,
         context=context,
         kubeconfig=kubeconfig,
@@ -158,21 +174,21 @@ def run_plan(options: PlanOptions) -> int:
 
     deadline = Deadline(options.time_limit, began=options.began)
     try:
-        settings, catalog = planning_settings(options), required_catalog(options.catalog)
+        settings = planning_settings(options)
         check_output(options.html, "--html")
         found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
-        offers = offers_of(catalog, found)
-        check_prices(found, offers)
-        warnings = [*input_warnings(found), *catalog_warnings(found, offers)]
+        prices = prices_of(PriceChoice(options.catalog, options.discounts, options.offer), found)
+        check_prices(found, prices)
+        warnings = [*prices.warnings, *input_warnings(found), *catalog_warnings(found, prices.offers)]
         for warning in warnings:
             print_warning(warning)
-        made = _solve(found, offers, settings, deadline if options.work is None else options.work)
+        made = _solve(found, prices.offers, settings, deadline if options.work is None else options.work)
         if late := _search_warning(made):
             print_warning(late)
             warnings.append(late)
     except (UsageError, InputError, PriceError, OptimizerError) as error:
         return fail(error)
-    shown = _Shown(made, found, offers, age_of_prices(catalog), tuple(warnings))
+    shown = _Shown(made, found, prices.offers, prices.said, tuple(warnings))
     _print(shown, options, settings)
     if options.html is not None and not _write_html(shown, options.html):
         return 1

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from fractions import Fraction
 from typing import Final, Literal, TypeVar
 
@@ -32,6 +33,17 @@ OPTIONAL: Final = (
     "allocatable_memory_bytes",
     "max_pods",
     "watts",
+    "available",
+    "extended",
+)
+_WRITTEN: Final = (
+    "zone",
+    "capacity_type",
+    "labels",
+    "taints",
+    "allocatable_cpu_m",
+    "allocatable_memory_bytes",
+    "max_pods",
     "available",
     "extended",
 )
@@ -94,17 +106,50 @@ def parse_catalog(text: str) -> tuple[CatalogRow, ...]:
     Raises:
         CatalogError: a column is missing, unknown or doubled, a cell cannot be read, or two rows sell the same.
     """
-    lines = _cells(text)
-    header = next(lines, None)
-    if header is None:
-        raise CatalogError(f"the catalog is empty: its first line names the columns, at least {', '.join(REQUIRED)}")
-    columns = [name.strip() for name in header[1]]
-    _check_header(header[0], columns)
-    rows = tuple(_row(line, columns, cells) for line, cells in lines)
+    rows = tuple(_row(row) for row in read_rows(text, REQUIRED, OPTIONAL))
     for row in rows:
         _check_allocatable(row)
     _check_alike(rows)
     return rows
+
+
+def catalog_text(rows: Iterable[CatalogRow], priced: datetime | None, source: str) -> str:
+    """Return a catalog that reads as these rows; its first line says from when and where the prices are."""
+    text = io.StringIO()
+    text.write(f"# prices of {priced:%Y-%m-%d}: {source}\n" if priced is not None else f"# {source}\n")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow((*REQUIRED, *_WRITTEN))
+    for row in rows:
+        gib, usd = Decimal(row.memory) / GIB, Decimal(row.micro_usd_per_hour) / MICRO
+        pairs = (row.labels, row.extended)
+        labels, extended = (";".join(f"{key}={value}" for key, value in found.items()) for found in pairs)
+        amounts = (row.allocatable_cpu, row.allocatable_memory, row.max_pods, row.available)
+        cells = ("" if amount is None else str(amount) for amount in amounts)
+        vcpus = f"{float(row.vcpus):g}"
+        taints = ";".join(row.taints)
+        size = (row.machine_type, vcpus, f"{gib.normalize():f}", f"{usd.normalize():f}")
+        writer.writerow((*size, row.zone or "", row.capacity_type, labels, taints, *cells, extended))
+    return text.getvalue()
+
+
+def read_rows(text: str, required: Sequence[str], optional: Sequence[str]) -> Iterator[CatalogLine]:
+    """Yield the lines of a CSV file whose first line names its columns.
+
+    Raises:
+        CatalogError: a column is missing, unknown or doubled, or a line has another number of cells.
+    """
+    lines = _cells(text)
+    header = next(lines, None)
+    if header is None:
+        raise CatalogError(f"the catalog is empty: its first line names the columns, at least {', '.join(required)}")
+    columns = [name.strip() for name in header[1]]
+    _check_header(header[0], columns, required, optional)
+    for line, cells in lines:
+        if len(cells) != len(columns):
+            raise CatalogError(
+                f"catalog line {line} has {len(cells)} cells, the header {len(columns)}: make them equal"
+            )
+        yield CatalogLine(line, {name: cell.strip() for name, cell in zip(columns, cells, strict=True)})
 
 
 def _check_allocatable(row: CatalogRow) -> None:
@@ -149,16 +194,16 @@ def _cells(text: str) -> Iterator[tuple[int, list[str]]]:
         raise CatalogError(f"catalog line {read + 1}: {said}") from error
 
 
-def _check_header(line: int, columns: list[str]) -> None:
-    known = (*REQUIRED, *OPTIONAL)
+def _check_header(line: int, columns: list[str], required: Sequence[str], optional: Sequence[str]) -> None:
+    known = (*required, *optional)
     other = next((sign for sign in _SEPARATORS if len(columns) == 1 and sign in columns[0]), None)
     if other is not None:
         raise CatalogError(
             f"catalog line {line} is separated by {_SEPARATORS[other]}: write commas between the cells, and points in "
-            f"numbers, as in 0.25; the first line names the columns, at least {', '.join(REQUIRED)}"
+            f"numbers, as in 0.25; the first line names the columns, at least {', '.join(required)}"
         )
     for problem, names in (
-        ("lacks the column", [name for name in REQUIRED if name not in columns]),
+        ("lacks the column", [name for name in required if name not in columns]),
         ("has the unknown column", sorted({name for name in columns if name not in known})),
         ("has twice the column", sorted({name for name in columns if columns.count(name) > 1})),
     ):
@@ -167,21 +212,18 @@ def _check_header(line: int, columns: list[str]) -> None:
             raise CatalogError(f"{said}: separate by commas, known are {', '.join(known)}")
 
 
-def _row(line: int, columns: list[str], cells: list[str]) -> CatalogRow:
-    if len(cells) != len(columns):
-        raise CatalogError(f"catalog line {line} has {len(cells)} cells, the header {len(columns)}: make them equal")
-    row = _Row(line, {name: cell.strip() for name, cell in zip(columns, cells, strict=True)})
+def _row(row: CatalogLine) -> CatalogRow:
     gpus = row.optional("gpus", _whole) or 0
     device = row.optional("gpu_resource", _resource) or "nvidia.com/gpu"
     extended = {**({device: gpus} if gpus else {}), **(row.optional("extended", _extended) or {})}
     return CatalogRow(
-        line=line,
+        line=row.line,
         machine_type=row.required("machine_type", _name),
         vcpus=row.required("vcpus", _positive),
         memory=row.required("memory_gib", _gibibytes),
-        micro_usd_per_hour=row.required("usd_per_hour", _price),
+        micro_usd_per_hour=row.required("usd_per_hour", read_price),
         zone=row.optional("zone", _name),
-        capacity_type=row.optional("capacity_type", _capacity_type) or "on-demand",
+        capacity_type=row.optional("capacity_type", read_capacity_type) or "on-demand",
         labels=row.optional("labels", _labels) or EMPTY,
         taints=row.optional("taints", _taints) or (),
         allocatable_cpu=row.optional("allocatable_cpu_m", _whole),
@@ -193,26 +235,28 @@ def _row(line: int, columns: list[str], cells: list[str]) -> CatalogRow:
     )
 
 
-class _Row:
+class CatalogLine:
     """The cells of one line by column; an empty cell is no value."""
 
     def __init__(self, line: int, cells: Mapping[str, str]) -> None:
-        self._line = line
+        self.line = line
         self._cells = cells
 
     def optional(self, column: str, read: Callable[[str], T]) -> T | None:
+        """Return what a cell says, None for an empty one; raises CatalogError."""
         text = self._cells.get(column, "")
         if not text:
             return None
         try:
             return read(text)
         except ValueError as error:
-            raise CatalogError(f"catalog line {self._line}, column {column}: {text!r}: {error}") from error
+            raise CatalogError(f"catalog line {self.line}, column {column}: {text!r}: {error}") from error
 
     def required(self, column: str, read: Callable[[str], T]) -> T:
+        """Return what a cell says; raises CatalogError, also for an empty one."""
         value = self.optional(column, read)
         if value is None:
-            raise CatalogError(f"catalog line {self._line}, column {column} is empty: give every machine one")
+            raise CatalogError(f"catalog line {self.line}, column {column} is empty: give every machine one")
         return value
 
 
@@ -272,7 +316,8 @@ def _of_a_machine(text: str, verb: str, unit: str) -> Fraction:
     return found
 
 
-def _price(text: str) -> int:
+def read_price(text: str) -> int:
+    """Return micro-USD of a price above 0; raises ValueError."""
     price = micro_usd(text)
     if not price:
         raise ValueError("a price of 0 would make every plan want this machine: write USD per hour above 0")
@@ -289,7 +334,8 @@ def _watts(text: str) -> float:
     return float(_of_a_machine(text, "draws", "W"))
 
 
-def _capacity_type(text: str) -> Literal["on-demand", "spot"]:
+def read_capacity_type(text: str) -> Literal["on-demand", "spot"]:
+    """Return a capacity type; raises ValueError."""
     if text == "on-demand":
         return "on-demand"
     if text == "spot":

@@ -1,0 +1,1 @@
+"""The command `kinema prices`, and the public price lists that it reads."""
