@@ -43,6 +43,8 @@ from kinema_rescheduler.settings import Settings, SimSettings
 from kinema_sim.memory_bus import MemoryBus
 
 HEARTBEAT_SECONDS = 15
+ALL_AT_ONCE = Limits(max_closed_nodes="100%")
+"""For tests of moves from several nodes at the same time."""
 CLUSTER = "test"
 WEB = "Deployment/shop/web"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.rescheduler.harness import WEB, World
+from tests.rescheduler.harness import ALL_AT_ONCE, WEB, World
 from tests.rescheduler.moves.test_room import homes, tight
 from tests.rescheduler.plans_in_memory import crowded_plan, rolling_plan, small_plan, swap_plan
 from tests.support.builders import LONG_AGO, NOW, cluster, deployed, node, offers, pod, selector, stateful
@@ -149,7 +149,7 @@ async def test_what_was_kept_for_one_is_the_next_ones() -> None:
 
 async def test_those_that_are_left_follow_each_other_at_once() -> None:
     """Where giving one up helps nobody, the next does not wait as long again."""
-    world = World(*tight())
+    world = World(*tight(), limits=ALL_AT_ONCE)
     for name in ("to-a", "to-b", "to-c", "to-z"):
         world.alter(name, unschedulable=True)
     await world.completes()

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
-from tests.rescheduler.harness import World
+from tests.rescheduler.harness import ALL_AT_ONCE, World
 from tests.rescheduler.memory_cluster import Pace
 from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, rolling_plan, small_plan
 from tests.support.builders import NOW, cluster, deployed, node, offer, offers
@@ -22,14 +22,14 @@ from kinema_rescheduler.providers.base import Operation
 
 @pytest.mark.parametrize("reason", ["stock-out", "quota", "permission"])
 async def test_refused_boot_ends_the_plan_before_anything_moved(reason: str) -> None:
-    """Stock-out, quota and permission end the plan with nothing marked or moved, and what was booted goes again."""
+    """Stock-out, quota and permission end the plan with nothing moved; a node that was empty anyway has gone."""
     before = cluster(node("n1"), node("n2"), node("n3"), deployed("web", ["n1", "n2"], cpu=500))
     to = {"shop/web-0": "kinema-1", "shop/web-1": "kinema-2"}
     boot = {"kinema-1": "m2/a/on-demand", "kinema-2": "m4/a/on-demand"}
     plan = plan_for(before, offers(), to=to, boot=boot, delete=["n1", "n2", "n3"])
     world = World(before, plan)
     world.provider.refusals["m4/a/on-demand"] = reason
-    end = await world.aborts(reason, "n1", "n2", "n3")
+    end = await world.aborts(reason, "n1", "n2")
     assert end.leftovers == ()
     assert not world.intended_kinds() & {"surge-up", "evict", "roll"}
 
@@ -60,7 +60,7 @@ async def test_pods_that_never_get_ready_are_taken_back() -> None:
 
 async def test_booted_node_that_carries_moved_pods_stays_after_an_abort() -> None:
     """Pods that have moved are not moved back: their node stays, everything of ours on it goes."""
-    world = World(*fragmented_plan())
+    world = World(*fragmented_plan(), limits=ALL_AT_ONCE)
     world.memory.never_ready_workloads.add("Deployment/shop/web")
     end = await world.run()
     assert isinstance(end, ExecutionAborted)

@@ -56,7 +56,7 @@ class Refusing:
 
 def flaky_world(kind: str, error: TransientError | PermanentError, times: int, **limits: float) -> World:
     """A world with a writer that fails, and the plan that needs a booted node."""
-    world = World(*booted_plan(), limits=Limits(**limits))  # type: ignore[arg-type]  # the numbers that a test sets
+    world = World(*booted_plan(), limits=Limits(max_closed_nodes="100%", **limits))  # type: ignore[arg-type]  # the numbers that a test sets
     world.writer = Flaky(world, kind, error, times)
     world._service = world._new_service()
     return world

@@ -82,7 +82,7 @@ async def test_victims_go_to_their_planned_targets() -> None:
 
 async def test_larger_pods_move_first_and_no_more_than_allowed_at_once() -> None:
     """With one move at a time the workload with the larger pods begins."""
-    world = World(*fragmented_plan(), limits=Limits(max_parallel_moves=1))
+    world = World(*fragmented_plan(), limits=Limits(max_parallel_moves=1, max_closed_nodes="100%"))
     await world.completes()
     started = [
         event.body.step.target

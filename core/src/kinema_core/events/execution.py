@@ -109,7 +109,8 @@ class ExecutionCompleted(Body, frozen=True, kw_only=True):
     plan: str
     fencing: int
     figures: Figures = EMPTY
-    """Moves by strategy, placement misses, nodes booted, deleted and kept, workloads skipped."""
+    """Moves by strategy, placement misses, nodes booted, deleted and kept, most nodes closed at a time, workloads
+    skipped."""
 
 
 class ExecutionAborted(Body, frozen=True, kw_only=True):

@@ -62,6 +62,11 @@ def taint_id(node: str) -> str:
     return f"taint/{node}"
 
 
+def untaint_id(node: str) -> str:
+    """Step that takes label and taint off a node."""
+    return f"untaint/{node}"
+
+
 def unit_id(kind: str, workload: str, number: int) -> str:
     """Step of the `number`th move of a workload, from 1."""
     return f"{kind}/{workload}/{number}"

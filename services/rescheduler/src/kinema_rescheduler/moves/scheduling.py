@@ -33,6 +33,10 @@ class Moves:
     over: bool
     wave: int
     """The plan's wave that is under way."""
+    leaving: frozenset[str] = frozenset()
+    """Nodes with pods that have yet to move."""
+    stalled: bool = False
+    """Whether moves are left and none of them can begin before another node is closed."""
     blocked: tuple[Blocked, ...] = ()
     """Moves that cannot begin, and why."""
 
@@ -53,15 +57,23 @@ def advance(ctx: ExecutionContext) -> Moves:
             running.append(item)
         elif not ctx.skipped(item.key) and _left(ctx, item):
             idle.append(item)
-    over = not running and not idle
+    over = not running and not idle and not ctx.to_close
     moving = [_wave_of_unit(ctx, item) for item in running if not ctx.skipped(item.key)]
     waiting = [wave for item in idle for wave in _waves(ctx, item)]
+    waiting += [wave for one in ctx.to_close for wave in one.waves]
     wave = min([*moving, *waiting], default=ctx.route.end)
     due = [_due(ctx, item, wave) for item in idle if min(_waves(ctx, item)) <= wave]
     begun = _begin(ctx, running, due, later=max(waiting, default=wave) > wave)
     decisions += begun if running else hopeless(ctx, due, begun)
-    bodies = tuple(body for one in decisions for body in one.bodies)
-    return Moves(bodies, over, wave, tuple(one.waits for one in decisions if one.waits is not None))
+    moved = [item for item in (*running, *idle) if not ctx.skipped(item.key)]
+    return Moves(
+        bodies=tuple(body for one in decisions for body in one.bodies),
+        over=over,
+        wave=wave,
+        leaving=frozenset(pod.node for item in moved for pod in item.victims if pod.node is not None),
+        stalled=not running and all(item.strategy == "rolling" for item in due),
+        blocked=tuple(one.waits for one in decisions if one.waits is not None),
+    )
 
 
 def _waves(ctx: ExecutionContext, item: WorkloadMoves) -> list[int]:
@@ -139,11 +151,12 @@ def _begin(
 ) -> list[MoveDecision]:
     """Begin moves, larger pods first, until slots or room are used up; `later`: more waves are to come.
 
-    Rolling updates come last: their pods go where the scheduler puts them, not where the plan says, and would take the
-    room of those that are steered.
+    Rolling updates come last, when all nodes are closed: their pods go where the scheduler puts them, not where the
+    plan says, and would take the room of those that are steered.
     """
     steered = [item for item in idle if item.strategy != "rolling"]
-    idle = steered or ([] if any(item.strategy != "rolling" for item in running) else idle)
+    too_soon = bool(ctx.to_close) or any(item.strategy != "rolling" for item in running)
+    idle = steered or ([] if too_soon else idle)
     if not idle:
         return []
     closed = {*ctx.deletes}
@@ -185,6 +198,11 @@ def _promised(
     """
     coming: dict[str, list[Amounts]] = {}
     begun = {uid for item in running for uid in _under_way(ctx, item)}
+    unclosed = {one.node for one in ctx.to_close}
+    for place in ctx.plan.placements if unclosed else ():
+        pod = ctx.alive.get(place.uid) if place.source in unclosed and place.strategy != "rolling" else None
+        if pod is not None and pod.node == place.source:
+            coming.setdefault(place.to, []).append(with_attachments(ctx.cluster, pod, pod.requests))
     for item in [*steered, *running]:
         if item.strategy == "rolling" or ctx.skipped(item.key):
             continue
@@ -267,6 +285,8 @@ def _begin_roll(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> MoveD
     unwanted = next(filter(None, (_unwanted(ctx, one, surges=True) for one in item.pods)), None)
     if unwanted is not None:
         return skip(ctx, item, "held", unwanted)
+    if any(ctx.awaited.get(place.to) for place in ctx.plan.placements if place.uid in {pod.uid for pod in item.pods}):
+        return WAIT
     why = _halfway(ctx, room, item)
     if why is not None:
         return blocked(ctx, item, "no-room", f"its rolling update might wait half way: {why}")
@@ -294,6 +314,8 @@ def _begin_unit(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later
     While later waves count on what is free, or pods are leaving the planned node, no pod goes elsewhere.
     """
     target = min((item.targets[pod.uid] for pod in item.victims if pod.uid in item.targets), default="")
+    if ctx.awaited.get(target):
+        return WAIT
     if target in ctx.route.temporary and target not in ctx.mobility.open_nodes:
         node = ctx.cluster.node(target)
         if node is None or not node.ready:

@@ -14,6 +14,7 @@ from kinema_core.events import (
     ExecutionCompleted,
     Node,
     Offer,
+    Placement,
     Plan,
     Pod,
     Step,
@@ -21,9 +22,11 @@ from kinema_core.events import (
     StepStarted,
 )
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.match import node_admits
 from kinema_core.model.mobility import Mobility, MobilityOptions, is_resident, listed, mobility
 from kinema_rescheduler.journal.execution import Execution, Progress
-from kinema_rescheduler.names import ABORT, keep_id, skip_id, taint_id, unit_id
+from kinema_rescheduler.names import ABORT, keep_id, skip_id, taint_id, unit_id, untaint_id
+from kinema_rescheduler.plan.closing import Closing, closings_of, most_closed
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.plan.route import Leg, Route, route_of
 
@@ -77,9 +80,90 @@ class ExecutionContext:
 
     @cached_property
     def boots(self) -> tuple[str, ...]:
-        """Names of the nodes to boot before anything else, sorted."""
+        """Names of the nodes that the plan boots to stay, and of the temporary ones that it needs first, sorted."""
         planned = [node.name for node in self.plan.nodes if node.action == "boot"]
         return tuple(sorted([*planned, *(name for name, stay in self.route.temporary.items() if stay.boot == 0)]))
+
+    @cached_property
+    def closings(self) -> tuple[Closing, ...]:
+        """The nodes to delete in the order in which they are closed, without temporary ones."""
+        return closings_of(self.plan, self.route)
+
+    @cached_property
+    def to_close(self) -> tuple[Closing, ...]:
+        """Return those that have yet to be closed: they are there, and may go by the rules of now."""
+        return tuple(
+            one
+            for one in self.closings
+            if self.progress(taint_id(one.node)) is None
+            and not self.kept(one.node)
+            and self.cluster.node(one.node) is not None
+            and self.mobility.deletable.get(one.node) is None
+        )
+
+    @cached_property
+    def closed(self) -> frozenset[str]:
+        """Return the nodes that are closed or being closed, and not gone or opened again; without temporary ones."""
+        return frozenset(
+            one.node
+            for one in self.closings
+            if self.same_node(taint_id(one.node)) is not None
+            and not self.lost(taint_id(one.node))
+            and not self.done(untaint_id(one.node))
+        )
+
+    @cached_property
+    def most_closed(self) -> int:
+        """Return how many nodes may be closed at a time."""
+        nodes = sum(1 for node in self.plan.nodes if node.action != "boot")
+        return most_closed(self.limits.max_closed_nodes, nodes)
+
+    @property
+    def places_to_close(self) -> int:
+        """Return how many more nodes may be closed now."""
+        return max(0, self.most_closed - len(self.closed))
+
+    @cached_property
+    def plan_action(self) -> Mapping[str, str]:
+        """What the plan does with each node, by name."""
+        return {node.name: node.action for node in self.plan.nodes}
+
+    @cached_property
+    def coming(self) -> Mapping[str, tuple[Placement, ...]]:
+        """Return the placements on the nodes that the plan boots to stay, by node."""
+        found: dict[str, list[Placement]] = {}
+        for place in self.plan.placements:
+            if self.plan_action.get(place.to) == "boot":
+                found.setdefault(place.to, []).append(place)
+        return {name: tuple(places) for name, places in found.items()}
+
+    @cached_property
+    def awaited(self) -> Mapping[str, str]:
+        """Return the booted nodes to which no move has begun, by name, and why none can; empty for one that is ready.
+
+        A node that has just become Ready has the taint `not-ready` for a moment more, or one that an agent of its own
+        takes off: pods that came now would go elsewhere. Kinema does not wait for the end of a cordon: an operator set
+        it.
+        """
+        used = {name for progress in self.execution.steps.values() for name in progress.step.nodes}
+        used |= {name for one in self.closings for name in one.boots if self.progress(taint_id(one.node)) is not None}
+        retired = {name for name in self.route.temporary if self.progress(taint_id(name)) is not None}
+        return {name: self._unready(name) for name in self.boots if name not in used | retired}
+
+    def _unready(self, name: str) -> str:
+        node = self.cluster.node(name)
+        if node is None or not node.ready:
+            return "is not Ready"
+        if node.unschedulable:
+            return ""
+        for place in self.coming.get(name, ()):
+            pod = self.cluster.pods_by_uid.get(place.uid)
+            if pod is None:
+                continue
+            why = node_admits(pod.rules, name=node.name, labels=node.labels, taints=node.taints)
+            if why is not None:
+                return f"does not admit {pod.key} ({why})"
+        return ""
 
     @cached_property
     def booted(self) -> tuple[str, ...]:
@@ -116,7 +200,10 @@ class ExecutionContext:
         return frozenset(
             name
             for name in self.deletes
-            if self.done(f"taint/{name}") and not self.kept(name) and self.same_node(f"taint/{name}") is not None
+            if self.done(taint_id(name))
+            and not self.kept(name)
+            and self.progress(untaint_id(name)) is None
+            and self.same_node(taint_id(name)) is not None
         )
 
     def same_node(self, step_id: str) -> Node | None:

@@ -26,7 +26,7 @@ from kinema_rescheduler.journal.execution import Execution, Journal, Verdict, of
 from kinema_rescheduler.moves.decision import Blocked
 from kinema_rescheduler.moves.scheduling import advance
 from kinema_rescheduler.moves.waiting import kept_waiting
-from kinema_rescheduler.names import DISRUPTED
+from kinema_rescheduler.names import DISRUPTED, taint_id, untaint_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.plan.phases import (
@@ -34,13 +34,14 @@ from kinema_rescheduler.plan.phases import (
     await_ready,
     boot,
     clean,
+    close,
     delete,
     leftovers,
     needs_taints,
     off_limits,
+    release,
     rent,
     retire,
-    taint,
 )
 from kinema_rescheduler.plan.rollback import reason_to_abort, roll_back
 
@@ -147,7 +148,7 @@ def blocked(journal: Journal, cluster: Cluster, now: datetime) -> tuple[Blocked,
     ctx = ExecutionContext(execution=execution, plan=execution.plan, cluster=cluster, now=now, limits=limits, fencing=0)
     if reason_to_abort(ctx) is not None or not needs_taints(ctx):
         return ()
-    return advance(ctx).blocked if all(phase(ctx).over for phase in (boot, await_ready, taint)) else ()
+    return advance(ctx).blocked
 
 
 def _stale(ctx: ExecutionContext) -> ExecutionAborted | None:
@@ -159,27 +160,37 @@ def _stale(ctx: ExecutionContext) -> ExecutionAborted | None:
 
 
 def _forward(ctx: ExecutionContext) -> Phase:
-    """Go through the phases in order; nodes are deleted while others are still being emptied."""
-    for phase in (_whole_state(ctx), boot(ctx), await_ready(ctx), taint(ctx)):
-        if phase.bodies or not phase.over:
-            return phase
-    if needs_taints(ctx):
-        kept = off_limits(ctx)
-        if kept:
-            return Phase(kept)  # a verdict changes what the rest would be decided on
-        waiting = kept_waiting(ctx)
-        if waiting:
-            return Phase(waiting)
-        moves = advance(ctx)
-        rented = rent(ctx, moves.wave)
-        bodies = (*moves.bodies, *rented.bodies)
-        verdicts = _first_of_each([body for body in bodies if isinstance(body, StepFailed)])
-        if verdicts:
-            return Phase(verdicts)
-        deletes, retired = delete(ctx, moved=moves.over), retire(ctx, moves.wave)
-        bodies = (*bodies, *deletes.bodies, *retired.bodies)
-        if bodies or not (moves.over and rented.over and deletes.over and retired.over):
-            return Phase(bodies)
+    """Go on with the plan, unless the state contradicts itself or a booted node is unfit; without moves only boot."""
+    whole, booting, ready = _whole_state(ctx), boot(ctx), await_ready(ctx)
+    if not whole.over:
+        return whole
+    if ready.bodies:
+        return ready
+    if not needs_taints(ctx):
+        return clean(ctx) if booting.over and ready.over else Phase(booting.bodies)
+    verdicts = off_limits(ctx) or kept_waiting(ctx)
+    return Phase(verdicts) if verdicts else _side_by_side(ctx, booting, ready)
+
+
+def _side_by_side(ctx: ExecutionContext, booting: Phase, ready: Phase) -> Phase:
+    """Boot and close some nodes while others are emptied and deleted; verdicts come alone: they change all the rest."""
+    moves = advance(ctx)
+    rented = rent(ctx, moves.wave) if ready.over or ctx.units else Phase(over=not ctx.route.temporary)
+    verdicts = _first_of_each([body for body in (*moves.bodies, *rented.bodies) if isinstance(body, StepFailed)])
+    if verdicts:
+        return Phase(verdicts)
+    phases = (
+        booting,
+        Phase(moves.bodies, moves.over),
+        rented,
+        close(ctx, moves),
+        release(ctx),
+        delete(ctx, moves.leaving),
+        retire(ctx, moves.wave),
+    )
+    bodies = tuple(body for phase in phases for body in phase.bodies)
+    if bodies or not (ready.over and all(phase.over for phase in phases)):
+        return Phase(bodies)
     return clean(ctx)
 
 
@@ -241,9 +252,27 @@ def _figures(ctx: ExecutionContext) -> Figures:
             "nodes_kept": sum(
                 1 for name in ctx.deletes if not ctx.done(f"delete/{name}") and ctx.cluster.node(name) is not None
             ),
+            "nodes_closed_most": _closed_most(ctx),
             "seconds": round((ctx.now - started).total_seconds(), 3),
         }
     )
+
+
+def _closed_most(ctx: ExecutionContext) -> int:
+    """Return the most nodes that were closed at a time, temporary ones aside, by the journal."""
+    changes: list[tuple[datetime, int]] = []
+    for one in ctx.closings:
+        taint, opened = ctx.progress(taint_id(one.node)), ctx.progress(untaint_id(one.node))
+        if taint is None or taint.state != "done":
+            continue
+        deleted = ctx.progress(f"delete/{one.node}")
+        ends = [item.ended for item in (opened, deleted) if item is not None and item.state == "done" and item.ended]
+        changes += [(taint.intended, 1), (min(ends, default=ctx.now), -1)]
+    closed = most = 0
+    for _, change in sorted(changes):
+        closed += change
+        most = max(most, closed)
+    return most
 
 
 def _misses(ctx: ExecutionContext) -> int:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
 
 from kinema_core.events import StepKind
+
+_SHARE: Final = re.compile(r"([1-9][0-9]?|100)%")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,17 +65,23 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Number of workloads that move at the same time."""
     max_parallel_marks: int = 32
     """Number of nodes that are marked at the same time."""
+    max_closed_nodes: int | str = "10%"
+    """Number of nodes that are tainted at a time until they are gone or open again, or a share of the nodes such as
+    `10%`; at least 1. More are tainted only where the move of a pod waits for one that is on another node."""
     move_jobs: bool = False
     """Pods of Jobs may be moved. The optimizer needs the same value."""
 
     def __post_init__(self) -> None:
         """Refuse what would stop every plan."""
         for name in self.__struct_fields__:
-            if getattr(self, name) < 0:
+            if name != "max_closed_nodes" and getattr(self, name) < 0:
                 raise ValueError(f"limits.{name} is {getattr(self, name)}: give 0 or more")
         for name in ("attempts", "rounds", "max_parallel_moves", "max_parallel_marks"):
             if getattr(self, name) < 1:
                 raise ValueError(f"limits.{name} is {getattr(self, name)}: give 1 or more")
+        limit = self.max_closed_nodes
+        if limit < 1 if isinstance(limit, int) else not _SHARE.fullmatch(limit):
+            raise ValueError(f"limits.max_closed_nodes is {limit}: give a number from 1, or a share from 1% to 100%")
 
     def deadline_seconds(self, kind: StepKind) -> float:
         """Return how long a step of that kind may take, with what it waits for."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from kinema_core.events import Node, Step, StepFailed
 from kinema_core.model.daemons import resident_requests
-from kinema_core.model.match import node_admits
 from kinema_core.model.resources import add, lacking, total
-from kinema_rescheduler.moves.scheduling import restored, surges_left
-from kinema_rescheduler.names import CLAIMED, CORDONED, DISRUPTED, PLAN, keep_id, taint_id
+from kinema_rescheduler.moves.scheduling import Moves, restored, surges_left
+from kinema_rescheduler.names import CLAIMED, CORDONED, DISRUPTED, PLAN, keep_id, taint_id, untaint_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext, intents
 
 
@@ -22,57 +22,48 @@ class Phase:
 
 
 def boot(ctx: ExecutionContext) -> Phase:
-    """Boot every missing node, all at the same time; temporary ones that are needed later, later."""
+    """Boot the missing nodes that are needed now: all at once but for those that only later closings need."""
     offers = {node.name: node.offer for node in (*ctx.plan.nodes, *ctx.plan.temporary)}
-    steps = [Step(id=f"boot/{name}", kind="boot", target=name, offer=offers[name]) for name in ctx.boots]
+    due = _boots_due(ctx)
+    steps = [Step(id=f"boot/{name}", kind="boot", target=name, offer=offers[name]) for name in due]
     bodies = tuple(body for step in steps for body in ctx.intend(step))
     return Phase(bodies, over=all(ctx.done(step.id) for step in steps))
 
 
-def await_ready(ctx: ExecutionContext) -> Phase:
-    """Wait until every booted node is Ready, admits the pods that the plan puts there and can hold them.
+def _boots_due(ctx: ExecutionContext) -> tuple[str, ...]:
+    """Return which of the nodes to boot are to be there by now, sorted.
 
-    Once any other step has begun this phase is over: what happens to a node later shows in the moves.
+    What the next nodes to be closed need is booted while those before them are emptied.
     """
-    if any(progress.step.kind != "boot" for progress in ctx.execution.steps.values()):
-        return Phase(over=True)
-    waiting = False
-    for name in ctx.boots:
-        node = ctx.cluster.node(name)
-        why = "is not Ready" if node is None or not node.ready else _refusal(ctx, node)
+    later = {name for one in ctx.to_close[ctx.most_closed :] for name in one.boots}
+    soon = {name for one in ctx.to_close[: ctx.most_closed] for name in one.boots}
+    begun = {progress.step.target for progress in ctx.execution.steps.values() if progress.step.kind == "boot"}
+    at_once = {
+        place.to for place in ctx.plan.placements if place.source is None or ctx.plan_action.get(place.source) == "keep"
+    }
+    return tuple(name for name in ctx.boots if name not in later - soon - begun - at_once)
+
+
+def await_ready(ctx: ExecutionContext) -> Phase:
+    """Wait until each booted node is Ready, admits the pods that the plan puts there and can hold them.
+
+    Once a move to a node has begun this is over for it: what happens to it later shows in the moves.
+    """
+    for name, why in ctx.awaited.items():
+        booted, node = ctx.progress(f"boot/{name}"), ctx.cluster.node(name)
         if node is not None and node.ready:
             missing = _lacking(ctx, node)
             if missing:
                 detail = f"node {name} has less {', '.join(missing)} than its offer promised"
                 return Phase(ctx.give_up("less-allocatable", detail))
-        booted = ctx.progress(f"boot/{name}")
         if why and booted is not None and ctx.passed(booted.ended, ctx.limits.node_ready_seconds):
             return Phase(ctx.give_up("node-never-ready", f"node {name} {why} after its boot"))
-        waiting = waiting or bool(why)
-    return Phase(over=not waiting)
-
-
-def _refusal(ctx: ExecutionContext, node: Node) -> str:
-    """Return which planned pod the node does not admit, and why; empty if it admits all.
-
-    A node that has just become Ready has the taint `not-ready` for a moment more, or one that an agent of its own takes
-    off: pods that came now would go elsewhere. Kinema does not wait for the end of a cordon: an operator set it.
-    """
-    if node.unschedulable:
-        return ""
-    for place in ctx.plan.placements:
-        pod = ctx.cluster.pods_by_uid.get(place.uid) if place.to == node.name else None
-        if pod is None:
-            continue
-        why = node_admits(pod.rules, name=node.name, labels=node.labels, taints=node.taints)
-        if why is not None:
-            return f"does not admit {pod.key} ({why})"
-    return ""
+    return Phase(over=not any(ctx.awaited.values()))
 
 
 def _lacking(ctx: ExecutionContext, node: Node) -> tuple[str, ...]:
     """Resources of which the node has less than the plan puts there."""
-    planned = total(place.requests for place in ctx.plan.placements if place.to == node.name)
+    planned = total(place.requests for place in ctx.coming.get(node.name, ()))
     return lacking(add(planned, resident_requests(ctx.cluster, node)), node.allocatable)
 
 
@@ -85,38 +76,50 @@ def needs_taints(ctx: ExecutionContext) -> bool:
     return bool(ctx.deletes) or moving
 
 
-def taint(ctx: ExecutionContext) -> Phase:
-    """Label and taint the nodes that are to be deleted."""
-    steps = [_taint_step(ctx, node.name) for node in ctx.plan.nodes if node.action == "delete"]
-    known = sorted((step for step in steps if step is not None), key=lambda step: step.id)
+def close(ctx: ExecutionContext, moves: Moves) -> Phase:
+    """Label and taint the next nodes that are to be deleted, as many as may be closed at a time.
+
+    One more is closed where every closed node waits for pods of others: an exchange of pods in several waves, or a
+    rolling update, needs all its nodes.
+    """
+    begun = [ctx.progress(taint_id(one.node)) for one in ctx.closings]
+    bodies = [ctx.intend(progress.step) for progress in begun if progress is not None and not progress.over]
+    places = ctx.places_to_close or (1 if _starved(ctx, moves) else 0)
+    due = [
+        one for one in ctx.to_close if one.first <= moves.wave and not any(ctx.awaited.get(name) for name in one.boots)
+    ]
+    for one in due[:places]:
+        node = ctx.cluster.node(one.node)
+        assert node is not None
+        bodies.append(ctx.intend(Step(id=taint_id(one.node), kind="taint", target=one.node, uid=node.uid)))
     open_now = sum(1 for progress in ctx.execution.open_steps if progress.step.kind == "taint")
-    bodies = intents((ctx.intend(step) for step in known), ctx.limits.max_parallel_marks, open_now)
-    return Phase(bodies, over=all(ctx.over(step.id) for step in known))
+    over = not ctx.to_close and all(progress.over for progress in begun if progress is not None)
+    return Phase(intents(bodies, ctx.limits.max_parallel_marks, open_now), over)
 
 
-def _taint_step(ctx: ExecutionContext, name: str) -> Step | None:
-    """Return the step that marks a node; as first intended, and none for a node that is gone or off-limits by now."""
-    step_id = taint_id(name)
-    before = ctx.progress(step_id)
-    if before is not None:
-        return before.step
-    node = ctx.cluster.node(name)
-    if node is None or ctx.mobility.deletable.get(name) is not None:
-        return None
-    return Step(id=step_id, kind="taint", target=name, uid=node.uid)
+def _starved(ctx: ExecutionContext, moves: Moves) -> bool:
+    """Return whether no closed node is emptied before another one is closed."""
+    if not moves.stalled or ctx.execution.open_steps:
+        return False
+    return all(any(not pod.terminating for pod in ctx.evictable.get(name, ())) for name in ctx.closed)
 
 
-def delete(ctx: ExecutionContext, *, moved: bool) -> Phase:
+def release(ctx: ExecutionContext) -> Phase:
+    """Open the nodes again whose deletion was abandoned: others are closed in their place."""
+    return _taken_back(ctx, [step for step in _untaint_steps(ctx) if ctx.kept(step.target)])
+
+
+def delete(ctx: ExecutionContext, leaving: Container[str]) -> Phase:
     """Delete each marked node as soon as nothing is left on it but what goes with it.
 
-    `moved`: all moves have ended; a pod that is still there stays, and so does its node.
+    `leaving`: nodes with pods that have yet to move. On others a pod that is still there stays, and so does its node.
     """
     bodies: list[Decision] = []
     over = True
     for name in ctx.deletes:
         if not ctx.done(taint_id(name)) or ctx.kept(name):
             continue
-        found, ended = _delete(ctx, name, moved=moved)
+        found, ended = _delete(ctx, name, moved=name not in leaving)
         bodies += found
         over = over and ended
     return Phase(tuple(bodies), over)
@@ -154,7 +157,7 @@ def rent(ctx: ExecutionContext, wave: int) -> Phase:
     for name, stay in ctx.route.temporary.items():
         booted = ctx.progress(f"boot/{name}")
         if booted is None:
-            if stay.boot <= wave < stay.delete:
+            if stay.boot <= wave < stay.delete and name not in ctx.boots:
                 bodies += ctx.intend(Step(id=f"boot/{name}", kind="boot", target=name, offer=stay.offer))
             continue
         if not booted.over:
@@ -271,11 +274,11 @@ def _untaint_steps(ctx: ExecutionContext) -> list[Step]:
         never_made = progress.result == CLAIMED and progress.attempt == 1
         if step.kind != "taint" or step.target in found or never_made:
             continue
-        before = ctx.progress(f"untaint/{step.target}")
+        before = ctx.progress(untaint_id(step.target))
         if before is not None:
             found[step.target] = before.step
         elif (ctx.blind or ctx.same_node(step.id) is not None) and not ctx.done(f"delete/{step.target}"):
-            found[step.target] = Step(id=f"untaint/{step.target}", kind="untaint", target=step.target, uid=step.uid)
+            found[step.target] = Step(id=untaint_id(step.target), kind="untaint", target=step.target, uid=step.uid)
     return [found[name] for name in sorted(found)]
 
 
