@@ -223,19 +223,71 @@ def bought_once(history: History) -> Iterator[str]:
 
 
 def room_first(history: History) -> Iterator[str]:
-    """Nobody is disturbed, and no node closed, before the nodes that the plan boots are there."""
+    """No pod is sent to a node that the plan boots, and no node closed whose pods go there, before it is there."""
     there: set[tuple[str, str]] = set()
     for entry in history.log:
         if entry.kind == "step-succeeded":
             there.add((entry.plan, str(entry.body["step"])))
         plan = history.plans.get(entry.plan)
-        if entry.kind != "step-started" or plan is None or plan.get("mode") == "autoscale":
+        if entry.kind != "step-started" or plan is None:
             continue
-        closing = _step(entry).startswith("taint/") and entry.body["step"]["target"] not in _bought(plan)
-        if closing or entry.body["step"]["kind"] in _DISTURBING:
-            missing = [node["name"] for node in plan["nodes"] if node["action"] == "boot"]
-            missing = [name for name in missing if (entry.plan, f"boot/{name}") not in there]
-            yield from (f"{_step(entry)} before boot/{name} is done" for name in missing)
+        step = entry.body["step"]
+        needed = set(step["nodes"]) if step["kind"] in _DISTURBING | {"prefer-nodes"} else set()
+        if step["kind"] == "taint":
+            needed = {place["to"] for place in plan["placements"] if place["from"] == step["target"]}
+        missing = [name for name in sorted(needed & _bought(plan)) if (entry.plan, f"boot/{name}") not in there]
+        yield from (f"{step['id']} before boot/{name} is done" for name in missing)
+
+
+def few_closed(history: History) -> Iterator[str]:
+    """At most a tenth of the nodes is closed at a time, more for an exchange only; the end counts the most truly.
+
+    A node is closed until it is open again or gone. The end counts those whose deletion had not begun.
+    """
+    gone = _gone(history)
+    closed: dict[str, set[str]] = {}
+    emptied: dict[str, set[str]] = {}
+    most: dict[str, int] = {}
+    for entry in history.of("step-started", "step-succeeded"):
+        plan = history.plans.get(entry.plan)
+        if plan is None:
+            continue
+        now, out = closed.setdefault(entry.plan, set()), emptied.setdefault(entry.plan, set())
+        intent = entry.kind == "step-started"
+        kind, _, node = (_step(entry) if intent else str(entry.body["step"])).partition("/")
+        if kind == "taint" and node not in _bought(plan):
+            if intent and entry.body.get("attempt", 1) == 1:
+                there = [name for name in now if gone.get(name, entry.state + 1) > entry.state]
+                yield from _too_many(entry.plan, plan, len(there) + 1)
+            now.add(node)
+            if not intent:
+                most[entry.plan] = max(most.get(entry.plan, 0), len(now - out))
+        elif kind == "untaint" and not intent:
+            now.discard(node)
+        elif kind == "delete":
+            out.add(node)
+    for name, end in history.ends.items():
+        told, count = end.body.get("figures", {}).get("nodes_closed_most"), most.get(name, 0)
+        if told is not None and told != count and name in history.plans:
+            yield f"{name}: {told} nodes closed at a time by its end, {count} by its steps"
+
+
+def _too_many(name: str, plan: JSON, count: int) -> Iterator[str]:
+    limit = max(1, sum(node["action"] != "boot" for node in plan["nodes"]) // 10)
+    waves = {step["wave"] for step in plan["steps"] if step["action"] == "move"}
+    exchange = len(waves) > 1 or any(place["strategy"] == "rolling" for place in plan["placements"])
+    if count > limit and not exchange:
+        yield f"{name}: {count} nodes closed, {limit} may be"
+
+
+def _gone(history: History) -> dict[str, int]:
+    """The version of the state from which on a node is gone, by name."""
+    return {
+        item["key"]: int(delta.body["version"])
+        for delta in history.state
+        for item in delta.body.get("deletes", ())
+        if item["kind"] == "Node"
+    }
 
 
 def closed_first(history: History) -> Iterator[str]:
@@ -272,12 +324,7 @@ def taken_back(history: History) -> Iterator[str]:
 
     A mark may also go with its node: the machine of a plan before may be on its way out when its deletion is requested.
     """
-    gone = {
-        item["key"]: int(delta.body["version"])
-        for delta in history.state
-        for item in delta.body.get("deletes", ())
-        if item["kind"] == "Node"
-    }
+    gone = _gone(history)
     for plan, end in history.ends.items():
         made = [entry.body["step"] for entry in history.intents if entry.plan == plan]
         made = [step for step in made if (plan, step["id"]) in history.done]
@@ -378,6 +425,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     only_planned_pods,
     bought_once,
     room_first,
+    few_closed,
     closed_first,
     nothing_new_after_an_abort,
     taken_back,

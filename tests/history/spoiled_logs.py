@@ -165,6 +165,23 @@ def moves_before_the_nodes_are_there(history: History) -> History:
     return ahead_of(without(history, surge), first(history, "step-succeeded", "boot"), surge)
 
 
+@spoils("few_closed")
+def counts_too_few_closed(history: History) -> History:
+    """The end of the plan says that no node was ever closed."""
+    end = first(history, "execution-completed")
+    return instead(history, end, changed(end, figures={**end.body["figures"], "nodes_closed_most": 0}))
+
+
+@spoils("few_closed")
+def closes_all_at_once(history: History) -> History:
+    """Every pod could go at once, and no node that was closed is gone before the end."""
+    proposal, end = first(history, "plan-proposed"), first(history, "execution-completed")
+    plan = changed(proposal, steps=[], placements=[])
+    quiet = replace(history, state=())
+    quiet = instead(quiet, end, changed(end, figures={}))
+    return instead(quiet, proposal, plan)
+
+
 @spoils("closed_first")
 def deletes_an_open_node(history: History) -> History:
     """The node that is deleted was never closed."""

@@ -259,17 +259,18 @@ def _figures(ctx: ExecutionContext) -> Figures:
 
 
 def _closed_most(ctx: ExecutionContext) -> int:
-    """Return the most nodes that were closed at a time, temporary ones aside, by the journal."""
-    changes: list[tuple[datetime, int]] = []
+    """Return the most nodes that were closed at a time and not yet being deleted; temporary ones aside."""
+    changes: list[tuple[datetime, int, int]] = []
     for one in ctx.closings:
         taint, opened = ctx.progress(taint_id(one.node)), ctx.progress(untaint_id(one.node))
-        if taint is None or taint.state != "done":
+        if taint is None or taint.state != "done" or taint.ended is None:
             continue
         deleted = ctx.progress(f"delete/{one.node}")
-        ends = [item.ended for item in (opened, deleted) if item is not None and item.state == "done" and item.ended]
-        changes += [(taint.intended, 1), (min(ends, default=ctx.now), -1)]
+        ends = [deleted.first] if deleted is not None else []
+        ends += [opened.ended] if opened is not None and opened.state == "done" and opened.ended is not None else []
+        changes += [(taint.ended, 1, 1), (min(ends, default=ctx.now), 0, -1)]
     closed = most = 0
-    for _, change in sorted(changes):
+    for _, _, change in sorted(changes):
         closed += change
         most = max(most, closed)
     return most

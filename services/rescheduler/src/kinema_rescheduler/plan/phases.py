@@ -101,7 +101,7 @@ def _starved(ctx: ExecutionContext, moves: Moves) -> bool:
     """Return whether no closed node is emptied before another one is closed."""
     if not moves.stalled or ctx.execution.open_steps:
         return False
-    return all(any(not pod.terminating for pod in ctx.evictable.get(name, ())) for name in ctx.closed)
+    return ctx.closed <= moves.leaving
 
 
 def release(ctx: ExecutionContext) -> Phase:
