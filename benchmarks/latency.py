@@ -106,11 +106,16 @@ async def _measure(directory: Path) -> dict[str, object]:
 
 def _stages() -> list[Any]:
     runtime = RuntimeSettings(cluster=CLUSTER)
+    limits = Limits(cooldown_seconds=0.0, approval="automatic", max_moves_fraction=1.0)
     return [
         Predictor(PredictorSettings(runtime=runtime)),
-        Optimizer(OptimizerSettings(runtime=runtime, planning=PlanningSettings(time_limit_seconds=SOLVE_SECONDS))),
+        Optimizer(
+            OptimizerSettings(
+                runtime=runtime, planning=PlanningSettings(time_limit_seconds=SOLVE_SECONDS, max_moves_fraction=1.0)
+            )
+        ),
         # No rest between plans: every one is to be judged by all rules.
-        Decider(DeciderSettings(runtime=runtime, limits=Limits(cooldown_seconds=0.0))),
+        Decider(DeciderSettings(runtime=runtime, limits=limits)),
     ]
 
 

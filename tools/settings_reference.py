@@ -52,7 +52,7 @@ _INTRO: Final = """\
 <!-- Written by tools/settings_reference.py from the structs: change those, then run it. -->
 
 Each service reads one JSON file (`python -m kinema_<service> --settings FILE`). `kinema up --settings FILE` takes one
-for all, JSON or YAML, by service: `decider: {limits: {approval: required}}`. A dot leads into an object. Unknown names
+for all, JSON or YAML, by service: `decider: {limits: {approval: automatic}}`. A dot leads into an object. Unknown names
 are refused, and so is what is out of range; the error names the place. Seconds are those of the cluster's clock, which
 is the real one beside a real cluster.
 

@@ -83,11 +83,15 @@ def test_lint_finds_nothing(helm: Helm, chart: str) -> None:
             "at '/settings/planning/windows/0/headroom/0': missing property 'requests'",
         ),
         ("kinema-decider", {**NAMED, "replicas": 2}, "additional properties 'replicas' not allowed"),
-        ("kinema-decider", {**NAMED, "settings": {"limits": {"aproval": "auto"}}}, "at '/settings/limits': additional"),
+        (
+            "kinema-decider",
+            {**NAMED, "settings": {"limits": {"aproval": "automatic"}}},
+            "at '/settings/limits': additional",
+        ),
         (
             "kinema-decider",
             {**NAMED, "settings": {"limits": {"approval": "always"}}},
-            "at '/settings/limits/approval': value must be one of 'auto', 'required'",
+            "at '/settings/limits/approval': value must be one of 'automatic', 'required'",
         ),
         ("kinema-decider", {**NAMED, "runtime": {"health_port": 1}}, "at '/runtime': additional properties"),
         ("kinema-rescheduler", {**PROVIDED, "replicas": 0}, "at '/replicas': minimum: got 0, want 1"),
@@ -363,7 +367,7 @@ def test_a_change_of_settings_starts_the_pods_again(helm: Helm) -> None:
     """The checksum of the settings stands in the pod template."""
     one, other = (
         named(helm.rendered("kinema-decider", {**NAMED, "settings": settings}), "Deployment", "kinema-decider")
-        for settings in ({}, {"limits": {"approval": "required"}})
+        for settings in ({}, {"limits": {"approval": "automatic"}})
     )
     assert one["spec"]["template"] != other["spec"]["template"]
 

@@ -30,5 +30,5 @@ def test_units_and_defaults() -> None:
     """The unit follows from the name, the default is written as JSON, and what has none is required."""
     text = settings_reference.reference()
     assert "| `solver.memory_limit_mib` | whole number | MiB | `4096` |" in text
-    assert '| `limits.approval` | `"auto"` or `"required"` | | `"auto"` |' in text
+    assert '| `limits.approval` | `"automatic"` or `"required"` | | `"required"` |' in text
     assert "| `cluster` | text | | required |" in text

@@ -41,10 +41,12 @@ def halved(**limits: Any) -> tuple[Cluster, Plan]:
 
 
 class Court:
-    """A decider with a catalog."""
+    """A decider with a catalog, which waits for no operator unless a limit says so."""
 
     def __init__(self, **limits: Any) -> None:
-        self.decider = Decider(Settings(runtime=RuntimeSettings(cluster="test"), limits=Limits(**limits)))
+        self.decider = Decider(
+            Settings(runtime=RuntimeSettings(cluster="test"), limits=Limits(**{"approval": "automatic", **limits}))
+        )
         self.tell(CatalogPublished(source="test", priced=None, offers=offers()), "catalog-1")
 
     def tell(self, body: AnyBody, id_: str, time: datetime = PROPOSED) -> None:

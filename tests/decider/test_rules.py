@@ -319,14 +319,54 @@ def test_window_past_midnight_belongs_to_the_day_it_opens() -> None:
     assert not window.contains(monday.replace(hour=21))
 
 
-@pytest.mark.parametrize(("most", "accepted"), [(0.5, True), (0.49, False)])
+@pytest.mark.parametrize(("most", "accepted"), [(0.5, True), (0.49, False), (1.0, True)])
 async def test_budget_limits_the_share_of_moved_pods(most: float, accepted: bool) -> None:
-    """One of two pods moves: exactly half is within a budget of 0.5."""
-    before, plan = halved()
-    body = await Court(max_moves_fraction=most).judge(plan, before)
+    """20 of 40 pods move: exactly half is within a budget of 0.5."""
+    before, plan = _halved_often()
+    body = await Court(max_moves_fraction=most, restart_price_usd=0.0).judge(plan, before)
     assert isinstance(body, PlanAccepted) is accepted, body
     if isinstance(body, PlanRejected):
         assert body.rule == "budget"
+
+
+def _halved_often() -> tuple[Cluster, Plan]:
+    """Twenty small pods on each of two nodes become forty on one."""
+    before = cluster(node("n1"), node("n2"), *deployed("web", ["n1"] * 20 + ["n2"] * 20, cpu=50), version=7)
+    return before, plan_for(before, offers(), to={f"shop/web-{n}": "n1" for n in range(20, 40)}, delete=["n2"])
+
+
+async def test_budget_of_a_small_cluster_lets_it_empty_a_node() -> None:
+    """Ten pods may move however small a share is set, as long as any may; the default share is a quarter."""
+    before, plan = halved()
+    assert isinstance(await Court().judge(plan, before), PlanAccepted)
+    assert isinstance(await Court(max_moves_fraction=0.01).judge(plan, before), PlanAccepted)
+    assert (await refusal(Court(max_moves_fraction=0.0), plan, before)).rule == "budget"
+    before, plan = _halved_often()
+    refused = await refusal(Court(restart_price_usd=0.0), plan, before)
+    assert (refused.rule, refused.figures["touched"], refused.figures["pods"]) == ("budget", 20, 40)
+
+
+async def test_operator_may_approve_more_than_the_budget() -> None:
+    """The share limits what Kinema does by itself; a plan that an operator approved was shown to the operator."""
+    before, plan = _halved_often()
+    strict = Court(approval="required", restart_price_usd=0.0)
+    strict.tell(plan, PLAN_ID)
+    strict.tell(PlanApprovalRequested(plan=PLAN_ID, version=7, rule="approval", reason="", would_change=""), "held")
+    wish = event(PlanApproved(plan=PLAN_ID, by="ann"), "approve-1")
+    assert isinstance(await strict.answer_to(wish, before, PROPOSED), PlanAccepted)
+
+
+async def test_by_default_what_can_wait_waits_for_an_operator() -> None:
+    """Nothing that only saves happens without a word; room for pending pods comes at once."""
+    assert Limits().approval == "required"
+    before, plan = halved()
+    court = Court(**{name: getattr(Limits(), name) for name in ("approval", "max_moves_fraction")})
+    held = await court.judge(plan, before)
+    assert isinstance(held, PlanApprovalRequested)
+    assert f"kinema approve {PLAN_ID}" in held.would_change
+    crowded = full()
+    room = plan_for(crowded, offers(), to={"shop/batch-0": "k1"}, boot={"k1": "m2/a/on-demand"}, mode="autoscale")
+    assert isinstance(await court.judge(room, crowded, id_="it-2/optimizer/0"), PlanAccepted)
 
 
 async def test_approval_holds_a_plan_until_it_is_approved() -> None:

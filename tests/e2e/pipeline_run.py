@@ -20,6 +20,7 @@ from tests.pipeline.pipeline_harness import Strikes, followed
 
 from kinema_cli.local.demo import Progress
 from kinema_cli.local.pipeline import SERVICES, LocalPipeline, PipelineOptions
+from kinema_cli.local.settings import UNATTENDED, layered
 from kinema_cli.replay.recording import record_to
 from kinema_kubernetes.rights import Rule, account, manifests
 from kinema_observer import rights as observer_rights
@@ -139,6 +140,7 @@ async def carried_out(
         seconds: real ones after which it counts as stuck.
     """
     began, strikes = time.monotonic(), strikes or Strikes()
+    wanted = layered(UNATTENDED, settings)
     files = {name: str(one.write_kubeconfig(folder / f"{name}.kubeconfig")) for name, one in access.items()}
     pipeline = LocalPipeline(
         PipelineOptions(
@@ -148,7 +150,7 @@ async def carried_out(
             environment=strikes.environment,
             provider={"kind": "kwok", "catalog": str(catalog(folder, sold)), "boot_seconds": 3.0},
             settings={
-                name: {**settings.get(name, {}), **({"kubeconfig": files[name]} if name in files else {})}
+                name: {**wanted.get(name, {}), **({"kubeconfig": files[name]} if name in files else {})}
                 for name in SERVICES
             },
         )

@@ -22,6 +22,7 @@ from tests.pipeline.pipeline_harness import Strikes
 
 from kinema_cli.local.demo import Progress
 from kinema_cli.local.pipeline import LocalPipeline
+from kinema_cli.local.settings import layered
 from kinema_core.events import ExecutionAborted, ExecutionCompleted
 from kinema_core.events.execution import StepKind
 
@@ -185,7 +186,7 @@ async def struck(
                 points = {service: list(given) for service, given in (faults or {}).items()}
                 strikes = Strikes(points, strike if case is not None else None)
                 decider = {"limits": {"cooldown_seconds": 5.0 if goal else 600.0}}
-                chosen = {**settings, "decider": decider}
+                chosen = layered(settings, {"decider": decider})
                 seconds = SECONDS + _DEATH_SECONDS * sum(map(len, points.values()))
                 run = await carried_out(
                     folder, rights, settings=chosen, strikes=strikes, until=reached, seconds=seconds

@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.e2e.auditor import Auditor
 from tests.history.record import History, entries
+from tests.support.planning import unguarded
 
 from kinema_core.events import IterationStarted, Offer, Plan, PlanAccepted, encode
 from kinema_core.model.cluster import Cluster
@@ -18,7 +19,6 @@ from kinema_decider.logic.limits import Limits
 from kinema_decider.service import Decider
 from kinema_decider.settings import Settings
 from kinema_optimizer.planning.planner import plan_for
-from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 from kinema_sim.memory_bus import MemoryBus
 
@@ -28,7 +28,7 @@ _WORK: Final = 5
 
 def planned(cluster: Cluster, offers: tuple[Offer, ...], now: datetime) -> Plan:
     """The optimizer's plan, after an amount of work and not of time: everywhere the same for the same cluster."""
-    return plan_for(cluster, offers, now=now, settings=PlanningSettings(workers=1), stop=WorkStop(_WORK))
+    return plan_for(cluster, offers, now=now, settings=unguarded(workers=1), stop=WorkStop(_WORK))
 
 
 async def accepted(bus: MemoryBus, plan: Plan, cluster: Cluster, now: datetime, *, name: str) -> bool:
@@ -38,7 +38,12 @@ async def accepted(bus: MemoryBus, plan: Plan, cluster: Cluster, now: datetime, 
     proposal = answer(plan, cause=started, service="optimizer", n=0, now=now, state=cluster.version)
     await bus.publish(started)
     await bus.publish(proposal)
-    decider = Decider(Settings(runtime=RuntimeSettings(cluster=name), limits=Limits(min_savings_fraction=0.01)))
+    decider = Decider(
+        Settings(
+            runtime=RuntimeSettings(cluster=name),
+            limits=Limits(min_savings_fraction=0.01, approval="automatic", max_moves_fraction=1.0),
+        )
+    )
     for event in bus.events("LOG"):
         decider.recall(event)
     [verdict] = await decider.handle(proposal, cluster, Moment(now=now))

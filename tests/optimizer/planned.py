@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.builders import NOW
+from tests.support.planning import unguarded
 
 from kinema_core.events import Offer, Plan
 from kinema_core.model.checker.check import check_plan
@@ -41,7 +42,7 @@ def planned(
         settings: the operator's.
         more: what else `plan_for` takes.
     """
-    wish = settings or PlanningSettings()
+    wish = settings or unguarded()
     plan = plan_for(state, on_sale, settings=wish, stop=stop or Unpriced(work), **{"now": NOW, **more})
     assert check_plan(plan, state, on_sale, more.get("now", NOW), wish.mobility, ordered=True) == ()
     return plan

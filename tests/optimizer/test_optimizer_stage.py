@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from tests.optimizer.instances import boutique
 from tests.support.builders import NOW, cluster, deployed, fragmented, full, node, offers, taint, tiny
+from tests.support.planning import unguarded
 
 from kinema_core.events import (
     AnyBody,
@@ -42,7 +43,7 @@ def event(body: AnyBody, n: int = 0) -> Event:
 
 def optimizer(on_sale: tuple[Offer, ...] | None = None, *, seconds: float = 10.0) -> Optimizer:
     """An optimizer that knows a catalog."""
-    planning = PlanningSettings(time_limit_seconds=seconds)
+    planning = unguarded(time_limit_seconds=seconds)
     stage = Optimizer(Settings(runtime=RuntimeSettings(cluster="test"), planning=planning))
     stage.recall(event(CatalogPublished(source="test", priced=NOW, offers=offers() if on_sale is None else on_sale)))
     return stage

@@ -336,8 +336,14 @@ def up(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
             help="Place new pods on the planned nodes by an admission policy.",
         ),
     ] = True,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Execute plans that save without waiting for `kinema approve`.")
+    ] = False,
 ) -> None:
-    """Run the five services and a broker on this machine until interrupted. Acts on the current context's cluster."""
+    """Run the five services and a broker on this machine until interrupted, for the current context's cluster.
+
+    Nodes for pending pods are booted at once. A plan that saves waits for `kinema approve`, unless --yes is given.
+    """
     from kinema_cli.local.up import UpOptions, run_up
 
     raise typer.Exit(
@@ -352,6 +358,7 @@ def up(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
                 nats=nats,
                 workers=workers,
                 steering=steering,
+                yes=yes,
             )
         )
     )

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from rich.console import Console
 from tests.support.builders import NOW, cluster, deployed, node, offer, pod
+from tests.support.planning import unguarded
 from tests.support.plans import bare_plan, plan_node
 
 from kinema_cli.plan.table import MOST_ROWS, plan_tables
@@ -35,7 +36,6 @@ from kinema_core.events import (
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.planning.portfolio import DRAINED, UNSEARCHED
-from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 
 ONE_AND_TWO: tuple[tuple[str, Strategy], ...] = (("a", "surge"), ("b", "evict"), ("b", "evict"))
@@ -79,7 +79,7 @@ def test_nodes_that_a_rule_holds_alone_are_no_limit_of_what_it_costs() -> None:
     bare = (pod("y", node="n0", cpu=1000), pod("w", node="n2", cpu=1400))
     on = cluster(node("n0"), node("n1"), node("n2"), *stays, *bare, *deployed("z", ["n1"], cpu=2700))
     on_sale = (offer("m4", cpu=4000, price=170_000),)
-    plan = plan_for(on, on_sale, now=NOW, settings=PlanningSettings(), stop=WorkStop(20_000))
+    plan = plan_for(on, on_sale, now=NOW, settings=unguarded(), stop=WorkStop(20_000))
     rule = "annotation karpenter.sh/do-not-disrupt"
     (row,) = (one for one in rules_of(plan, on) if one.name == rule)
     assert (row.nodes, row.alone, row.usd_alone) == (1, 0, 0.0)

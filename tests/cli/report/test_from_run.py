@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.support.builders import NOW, offers, pod, tiny
+from tests.support.planning import unguarded
 
 from kinema_cli.report.build import build_report
 from kinema_cli.report.data import ReportData
@@ -40,7 +41,6 @@ from kinema_core.events import (
 from kinema_core.model.cluster import all_objects
 from kinema_core.runtime.envelope import origin
 from kinema_optimizer.planning.planner import plan_for
-from kinema_optimizer.settings import PlanningSettings
 
 WEB = "Deployment/shop/web"
 
@@ -57,7 +57,7 @@ def event(body: AnyBody, seconds: float, id_: str, iteration: str = "") -> Event
 
 def planned() -> Plan:
     """The optimizer's plan for the tiny cluster: one of its two nodes suffices, or one small new one."""
-    return plan_for(tiny(), offers(), now=NOW, settings=PlanningSettings())
+    return plan_for(tiny(), offers(), now=NOW, settings=unguarded())
 
 
 def moment(seconds: float, *, nodes: Sequence[str], desired: int = 3, ready: int = 3) -> dict[str, Any]:

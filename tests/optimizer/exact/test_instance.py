@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.model.checker.test_rules import HOSTNAME, ZONE, apart, even, near
 from tests.support.builders import NOW, cluster, deployed, labels, node, offer, stateful
+from tests.support.planning import unguarded
 
 from kinema_core.events import ClusterObject, HostPort, Offer, PlacementRules
 from kinema_core.model.cluster import Cluster
@@ -23,7 +24,6 @@ from kinema_optimizer.planning.task import Request
 from kinema_optimizer.problem.compile import sites_of
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import Progress, incumbent_report
-from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 
 SMALL = tuple(offer("m2", zone=zone, cpu=2000, memory=8 * 1024, price=85_000) for zone in "ab")
@@ -228,7 +228,7 @@ def test_the_exact_model_reports_the_plans_that_it_finds() -> None:
     told: list[Progress] = []
     there = [small(name) for name in ("n1", "n2", "n3")]
     web = deployed("web", ["n1", "n2"], cpu=900, rules=apart("web", HOSTNAME))
-    state, on_sale, settings = cluster(there, web, deployed("api", ["n3"], cpu=500)), SMALL, PlanningSettings()
+    state, on_sale, settings = cluster(there, web, deployed("api", ["n3"], cpu=500)), SMALL, unguarded()
     made = plan_for(state, on_sale, now=NOW, settings=settings, stop=WorkStop(20_000), progress=told.append)
     assert all(news.phase.startswith("exact") for news in told)
     incumbent = incumbent_report(len(told), [news for news in told if news.answer is not None][-1])
@@ -279,6 +279,6 @@ def test_the_instance_of_a_few_pending_pods_grows_with_the_cluster_and_not_with_
     found = exact_instance(large, sites_of(large))
     assert found is not None
     assert len(found.anti_affinities) == 1
-    made = plan_for(large.cluster, on_sale, now=NOW, settings=PlanningSettings(), mode="autoscale", stop=WorkStop(100))
+    made = plan_for(large.cluster, on_sale, now=NOW, settings=unguarded(), mode="autoscale", stop=WorkStop(100))
     assert made.cost.gap == 0
     assert not made.unplaced

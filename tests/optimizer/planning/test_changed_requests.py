@@ -12,6 +12,7 @@ from tests.optimizer.planning.changed_requests import filled_cluster, lowered
 from tests.optimizer.planning.test_plans import forecast
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, cluster, deployed, node, offer
+from tests.support.planning import unguarded
 
 from kinema_core.events import Offer, Plan, WorkloadForecast
 from kinema_core.model.catalog import node_prices
@@ -26,7 +27,6 @@ from kinema_optimizer.problem.compile import compiled, sites_of
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import Progress, incumbent_report
 from kinema_optimizer.request.objective import MICRO, rising
-from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
 
 Forecasts = tuple[WorkloadForecast, ...]
@@ -225,7 +225,7 @@ def test_a_large_cluster_is_left_as_it_is_where_smaller_requests_are_dearer() ->
         state,
         on_sale,
         now=NOW,
-        settings=PlanningSettings(),
+        settings=unguarded(),
         forecasts=falls,
         stop=WorkStop(1),
         progress=heard.append,
@@ -234,7 +234,7 @@ def test_a_large_cluster_is_left_as_it_is_where_smaller_requests_are_dearer() ->
     incumbent = incumbent_report(1, heard[0])
     assert incumbent is not None
     salvaged = plan_from(
-        Request(state, on_sale, NOW, PlanningSettings(), "reschedule", SalvageStop()),
+        Request(state, on_sale, NOW, unguarded(), "reschedule", SalvageStop()),
         incumbent=incumbent,
         solve=found.solve,
         forecasts=falls,

@@ -21,6 +21,7 @@ from tests.support.builders import (
     stateful_set,
     unreadable,
 )
+from tests.support.planning import unguarded
 
 from kinema_core.events import (
     ClusterObject,
@@ -42,7 +43,6 @@ from kinema_optimizer.planning.relaxed_cluster import released
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import ROOM, USABLE, placeholders, with_placeholders
 from kinema_optimizer.request.limits import NodeLimit, floor_pods
-from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import PRICING, RecordedStop, StopReason, WorkStop
 
 ON_SALE = (offer("m2", cpu=2000, price=90_000), offer("m4", cpu=4000, price=170_000))
@@ -72,7 +72,7 @@ def held(question: Question) -> dict[str, str]:
 
 def least(question: Question) -> float:
     """Cost of the best plan."""
-    made = plan_for(question.cluster, question.offers, now=NOW, settings=PlanningSettings(), stop=WorkStop(100_000))
+    made = plan_for(question.cluster, question.offers, now=NOW, settings=unguarded(), stop=WorkStop(100_000))
     return made.cost.after
 
 
@@ -285,7 +285,7 @@ def test_what_a_rule_of_a_small_cluster_costs_is_what_could_be_saved_without_it(
         ),
     }
     for rule, state in scenes.items():
-        made = plan_for(state, ON_SALE[1:], now=NOW, settings=PlanningSettings(), stop=WorkStop(20_000))
+        made = plan_for(state, ON_SALE[1:], now=NOW, settings=unguarded(), stop=WorkStop(20_000))
         saved = {one.constraint: one.usd_per_hour for one in made.constraint_costs}
         assert saved == {rule: pytest.approx(made.cost.after - least(without(asked(state, ON_SALE[1:]), rule)))}
         assert saved[rule] >= 0.17
@@ -296,7 +296,7 @@ def test_a_spread_over_nodes_proves_nothing_about_fewer_nodes() -> None:
     spread = Spread(topology_key=HOST, max_skew=1, when_unsatisfiable="DoNotSchedule", selector=selector(app="web"))
     even = PlacementRules(spread=(spread,))
     state = cluster(node("n0"), node("n1"), *deployed("web", ["n0", "n1"], cpu=100, rules=even))
-    made = plan_for(state, ON_SALE[1:], now=NOW, settings=PlanningSettings(), stop=WorkStop(20_000))
+    made = plan_for(state, ON_SALE[1:], now=NOW, settings=unguarded(), stop=WorkStop(20_000))
     assert made.cost.lower_bound <= 0.17
 
 
@@ -330,9 +330,9 @@ def test_a_rule_whose_price_is_not_known_in_time_is_given_up(rules: int) -> None
         budget("db", max_unavailable="0"),
     )
     stop = LateStop(rules)
-    made = plan_for(state, ON_SALE, now=NOW, settings=PlanningSettings(), stop=stop)
+    made = plan_for(state, ON_SALE, now=NOW, settings=unguarded(), stop=stop)
     (ended,) = (one for one in made.solve.stops if one.phase == PRICING)
     assert (ended.reason, ended.iteration) == ("time-limit", 2 * rules)
     assert len(made.constraint_costs) <= rules
-    again = plan_for(state, ON_SALE, now=NOW, settings=PlanningSettings(), stop=RecordedStop(made.solve))
+    again = plan_for(state, ON_SALE, now=NOW, settings=unguarded(), stop=RecordedStop(made.solve))
     assert again == made

@@ -9,6 +9,7 @@ from tests.optimizer.planned import planned as optimizer_plan
 from tests.optimizer.problem.random_packings import plan_of, random_packing
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, budget, cluster, deployed, node, offer, selector, stateful
+from tests.support.planning import unguarded
 
 from kinema_core.events import ClusterObject, Node, PlacementRules, Plan, PodTerm, Solve
 from kinema_core.model.checker.check import check_plan
@@ -69,7 +70,7 @@ def waves(plan: Plan) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [PlanningSettings(), PlanningSettings(max_moves=2)], ids=["free", "two-moves"])
+@pytest.mark.parametrize("settings", [unguarded(), unguarded(max_moves=2)], ids=["free", "two-moves"])
 def test_a_pod_and_the_company_that_it_asks_for_leave_their_node(settings: PlanningSettings) -> None:
     """The company first; both are on one node afterwards, and count as two moves."""
     state = scene(deployed("cache", ["n0"], cpu=500), deployed("web", ["n0"], cpu=300, rules=near("cache")))
@@ -99,7 +100,7 @@ def test_a_chain_of_company_moves_link_by_link() -> None:
 def test_too_few_moves_for_the_whole_group_leave_it() -> None:
     """No part of it goes without the rest."""
     state = scene(deployed("cache", ["n0"], cpu=500), deployed("web", ["n0", "n0"], cpu=300, rules=near("cache")))
-    assert planned(state, PlanningSettings(max_moves=2)).moves == 0
+    assert planned(state, unguarded(max_moves=2)).moves == 0
 
 
 def test_a_group_goes_nowhere_where_only_its_parts_find_room() -> None:
@@ -194,7 +195,7 @@ def test_packings_that_move_groups_are_valid_plans() -> None:
             assert {one.code for one in violations} <= {"pending-placeable"}, seed
             incumbent = IncumbentReport(1, packing, 0, ())
             plan = plan_from(
-                Request(state, offers, NOW, PlanningSettings(), "reschedule", SalvageStop()),
+                Request(state, offers, NOW, unguarded(), "reschedule", SalvageStop()),
                 incumbent=incumbent,
                 solve=SOLVE,
             )

@@ -13,8 +13,10 @@ from tests.optimizer.exact.brute_rules import Best, TooLargeError, best_plan
 from tests.optimizer.exact.test_exactness import problem_of, refusals, value
 from tests.optimizer.planned import planned as optimizer_plan
 from tests.optimizer.planned import replanned
+from tests.optimizer.planning.test_plans import forecast
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, cluster, deployed, node, offer, pod
+from tests.support.planning import unguarded
 
 from kinema_core.events import Node, PlacementRules, Plan
 from kinema_core.model.cluster import Cluster
@@ -34,7 +36,7 @@ M2, M4 = offer("m2", cpu=2000, memory=8192, price=100_000), offer("m4", cpu=4000
 
 def planned(state: Cluster, *, most: int | None = None, price: int | None = None) -> Plan:
     """The plan of a cluster where both types are on sale, `price` (micro-USD per hour) being that of a move."""
-    wish = PlanningSettings(max_moves=most, move_price_usd=None if price is None else price / 1e6)
+    wish = unguarded(max_moves=most, move_price_usd=None if price is None else price / 1e6)
     return optimizer_plan(state, (M2, M4), settings=wish, work=WORK)
 
 
@@ -51,7 +53,7 @@ def restarted(plan: Plan) -> int:
 def test_no_plan_moves_more_than_it_may(seed: int, most: int) -> None:
     """On random small clusters with every rule; and within the limit none costs more than the cluster as it is."""
     instance = rule_instance(seed)
-    wish = PlanningSettings(max_moves=most)
+    wish = unguarded(max_moves=most)
     plan = optimizer_plan(instance.cluster, instance.offers, settings=wish, work=WORK)
     assert restarted(plan) <= most
     waiting = any(one.source is None for one in plan.placements)
@@ -199,3 +201,29 @@ def test_a_plan_beyond_its_limit_is_refused() -> None:
         question = Question(state.cluster, state.offers, NOW, "reschedule", max_moves=most)
         found.append([one.code for one in exceeds(compiled(question), free)])
     assert found == [[], ["max-moves"], []]
+
+
+def many_on_two() -> Cluster:
+    """Forty small pods of four Deployments, half on each of two nodes of which one would do."""
+    groups = [deployed(f"w{n}", ["n1"] * 5 + ["n2"] * 5, cpu=50, memory=64) for n in range(4)]
+    return cluster(node("n1"), node("n2"), *(item for group in groups for item in group))
+
+
+def test_by_default_a_plan_moves_a_quarter_of_the_pods() -> None:
+    """Twenty pods would have to move to save a node; ten may. With half of the pods allowed the node goes."""
+    state, on_sale = many_on_two(), (offer("m4", zone="a", cpu=4000, memory=16 * 1024, price=170_000),)
+    kept = optimizer_plan(state, on_sale, settings=PlanningSettings())
+    assert (kept.moves, kept.cost.after) == (0, kept.cost.before)
+    half = optimizer_plan(state, on_sale, settings=PlanningSettings(max_moves_fraction=0.5))
+    assert half.moves == 20
+    assert half.cost.after < half.cost.before
+    assert "at most 20 moves" in half.objective
+
+
+def test_new_requests_restart_no_more_pods_than_may_move() -> None:
+    """Workloads whose requests rise come first; those for which no restart is left wait for a later plan."""
+    state, on_sale = many_on_two(), (offer("m4", zone="a", cpu=4000, memory=16 * 1024, price=170_000),)
+    falling, rising = (forecast(f"w{n}", cpu=50, memory=64, after=after) for n, after in ((0, 40), (3, 60)))
+    plan = optimizer_plan(state, on_sale, settings=PlanningSettings(), forecasts=(falling, rising))
+    assert [one.workload for one in plan.resizes] == ["Deployment/shop/w3"]
+    assert plan.moves + plan.restarts == 10

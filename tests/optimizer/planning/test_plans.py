@@ -25,6 +25,7 @@ from tests.support.builders import (
     on_every_node,
     tiny,
 )
+from tests.support.planning import unguarded
 
 from kinema_core.events import (
     HostPort,
@@ -110,7 +111,7 @@ def test_a_plan_that_may_move_nothing_deletes_empty_nodes_and_seats_who_waits(si
     nodes = (node("n1"), node("n2"), node("empty"), *(node(f"m{n}") for n in range(size)))
     many = deployed("many", [f"m{n}" for n in range(size)]) if size else ()
     state = cluster(nodes, deployed("web", ["n1", "n2"]), many, deployed("new", [None, None], cpu=300))
-    found = plan(state, planning=PlanningSettings(max_moves=0))
+    found = plan(state, planning=unguarded(max_moves=0))
     assert (found.moves, found.status, found.cost.gap) == (0, "optimal", 0.0)
     assert [name for name, what in actions(found).items() if what != "keep"] == ["empty"]
     assert {placement(found, f"shop/new-{n}").strategy for n in range(2)} == {"schedule"}
@@ -118,14 +119,14 @@ def test_a_plan_that_may_move_nothing_deletes_empty_nodes_and_seats_who_waits(si
     assert found.figures["bound_without_moves"] == 1.0
     assert found.figures["kept_in_place_without_an_order"] == 0.0
     assert {stop.phase for stop in found.solve.stops}.isdisjoint({"search", "columns", "near"})
-    assert plan(state, planning=PlanningSettings(max_moves=1)).cost.lower_bound < found.cost.lower_bound
+    assert plan(state, planning=unguarded(max_moves=1)).cost.lower_bound < found.cost.lower_bound
 
 
 @pytest.mark.slow
 def test_new_requests_may_move_pods_whatever_the_limit() -> None:
     """Where what was forecast does not fit where it is, the plan is made as before: the limit is one on what saves."""
     state = cluster(node("n1", cpu=1000), node("n2"), deployed("web", ["n1", "n1"], cpu=400))
-    found = plan(state, forecasts=(forecast("web", cpu=400, after=900),), planning=PlanningSettings(max_moves=0))
+    found = plan(state, forecasts=(forecast("web", cpu=400, after=900),), planning=unguarded(max_moves=0))
     assert [one.workload for one in found.resizes] == ["Deployment/shop/web"]
     assert "bound_without_moves" not in found.figures
 
@@ -258,7 +259,7 @@ def test_spot_is_only_for_those_who_ask() -> None:
 def test_a_ceiling_leaves_room_on_every_node() -> None:
     """At 60% utilization nine pods of 400m need two m4 by day, one by night."""
     office = Window(start=time(8), end=time(20), max_utilization_percent=60)
-    planning = PlanningSettings(windows=(office,))
+    planning = unguarded(windows=(office,))
     state = cluster(node("n1", cpu=8000, machine="m8", price="0.5"), deployed("web", ["n1"] * 9, cpu=400))
     day = plan(state, (offer("m4"),), planning=planning, now=datetime(2026, 3, 2, 12, tzinfo=UTC))
     night = plan(state, (offer("m4"),), planning=planning, now=datetime(2026, 3, 2, 22, tzinfo=UTC))
@@ -270,7 +271,7 @@ def test_a_ceiling_leaves_room_on_every_node() -> None:
 
 def test_a_ceiling_that_leaves_no_place_is_lifted() -> None:
     """A pending pod larger than 60 % of every machine is placed all the same."""
-    planning = PlanningSettings(windows=(Window(max_utilization_percent=60),))
+    planning = unguarded(windows=(Window(max_utilization_percent=60),))
     found = plan(cluster(node("n1", cpu=100), deployed("big", [None], cpu=3000)), (offer("m4"),), planning=planning)
     assert (found.unplaced, found.objective) == ((), "cost")
 
@@ -353,7 +354,7 @@ def test_every_plan_passes_the_checker(seed: int, limited: bool, mode: Mode, per
         for one in state.workloads
         if shrink and one.type == "Deployment"
     )
-    planning = PlanningSettings(windows=(Window(max_utilization_percent=percent),))
+    planning = unguarded(windows=(Window(max_utilization_percent=percent),))
     found = plan(state, on_sale, mode=mode, forecasts=changed, planning=planning)
     assert check_plan(found, state, on_sale, NOW) == ()  # also wave by wave
     if found.moves:
@@ -369,11 +370,11 @@ def test_a_risky_pod_is_moved_only_for_more_money() -> None:
             deployed("one", ["n1"] * 40, cpu=30, memory=8, annotations={"kinema.io/disruption-cost": cost}),
             deployed("two", ["n2"] * 40, cpu=30, memory=8),
         )
-        found = plan(state, (offer(available=0),), planning=PlanningSettings(move_price_usd=0.001))
+        found = plan(state, (offer(available=0),), planning=unguarded(move_price_usd=0.001))
         assert [one.name for one in found.nodes if one.action == "delete"] == [gone]
         assert found.figures["restart_risk"] == 40 * min(1, float(cost))
     state = cluster(
         node("n1"), node("n2"), deployed("one", ["n1", "n2"], annotations={"kinema.io/disruption-cost": "9"})
     )
-    dear = plan(state, (offer(available=0),), planning=PlanningSettings(move_price_usd=0.02))
+    dear = plan(state, (offer(available=0),), planning=unguarded(move_price_usd=0.02))
     assert (dear.status, dear.moves) == ("nothing-better", 0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.optimizer.planned import planned
 from tests.support.builders import NOW, cluster, deployed, node, offer
+from tests.support.planning import unguarded
 
 from kinema_core.events import FrozenMap, Offer, PlacementRules
 from kinema_core.model.cluster import Cluster
@@ -18,7 +19,6 @@ from kinema_optimizer.problem.solution import Incumbent, solution_of
 from kinema_optimizer.search import search as search_module
 from kinema_optimizer.search.first_plan import construct_nodes
 from kinema_optimizer.search.search import SearchOptions, search, start_as_is
-from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 
 
@@ -78,7 +78,7 @@ def test_rounding_up_stays_within_a_pool() -> None:
 def test_a_plan_is_made_where_a_pool_is_nearly_used_up(pending: tuple[int, int], running: int) -> None:
     """Prices of six decimals, priced moves, a pool over two zones: the checker finds nothing to refuse."""
     state, on_sale = pooled(20, pending=pending, running=running)
-    plan = planned(state, on_sale, settings=PlanningSettings(move_price_usd=0.0), work=4)
+    plan = planned(state, on_sale, settings=unguarded(move_price_usd=0.0), work=4)
     assert not plan.unplaced
 
 

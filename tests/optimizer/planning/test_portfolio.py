@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tests.optimizer.rule_instances import GPU, rule_instance
 from tests.support.builders import NOW, cluster, deployed, node, offer, pod
+from tests.support.planning import unguarded
 
 from kinema_core.events import Offer, Plan
 from kinema_core.model.cluster import Cluster, all_objects
@@ -15,13 +16,12 @@ from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.planning.portfolio import SolverResult, joint_bound
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import PRICING, WorkStop
 
 
 def planned(state: Cluster, on_sale: tuple[Offer, ...]) -> Plan:
     """Return the plan after so little work that the exact model alone proves nothing."""
-    return plan_for(state, on_sale, now=NOW, settings=PlanningSettings(), stop=WorkStop(3))
+    return plan_for(state, on_sale, now=NOW, settings=unguarded(), stop=WorkStop(3))
 
 
 def test_a_pod_that_nothing_can_hold_changes_no_other_part_of_the_answer() -> None:

@@ -6,6 +6,7 @@ import pytest
 from tests.optimizer.planned import planned
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import cluster, deployed, node, offer, selector
+from tests.support.planning import unguarded
 
 from kinema_core.events import (
     ClusterObject,
@@ -19,7 +20,6 @@ from kinema_core.events import (
     Spread,
 )
 from kinema_core.model.cluster import Cluster
-from kinema_optimizer.settings import PlanningSettings
 
 ZONE = "topology.kubernetes.io/zone"
 FILL = 90
@@ -34,7 +34,7 @@ def zoned(zone: str, weight: int = 50) -> PlacementRules:
 
 def plan(state: Cluster, on_sale: tuple[Offer, ...], *, price: int = 1) -> Plan:
     """The plan, checked."""
-    return planned(state, on_sale, settings=PlanningSettings(preference_price_usd=price / 1e6), work=400)
+    return planned(state, on_sale, settings=unguarded(preference_price_usd=price / 1e6), work=400)
 
 
 def where(found: Plan) -> dict[str, str]:

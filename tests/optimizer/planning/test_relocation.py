@@ -7,17 +7,17 @@ from typing import Any
 from tests.optimizer.planned import planned
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, cluster, deployed, node, offer, offers
+from tests.support.planning import unguarded
 
 from kinema_core.events import Offer, Plan
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
-from kinema_optimizer.settings import PlanningSettings
 
 
 def scaled(state: Cluster, on_sale: tuple[Offer, ...], **more: Any) -> Plan:
     """The autoscale plan, checked for what it may do."""
-    return planned(state, on_sale, settings=PlanningSettings(**more), mode="autoscale", work=1000)
+    return planned(state, on_sale, settings=unguarded(**more), mode="autoscale", work=1000)
 
 
 def split(pods: int = 1) -> Cluster:

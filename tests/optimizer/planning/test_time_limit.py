@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tests.optimizer.instances import boutique
 from tests.support.builders import NOW
+from tests.support.planning import unguarded
 
 from kinema_core.events import Plan
 from kinema_core.model.checker.check import check_plan
@@ -25,11 +26,11 @@ from kinema_optimizer.solvers import stopping
 from kinema_optimizer.solvers.stopping import ClockStop, RecordedStop, StopRule, WorkStop
 
 CLUSTER, OFFERS = boutique(6, seed=5, nodes=6)
-SEARCHED = PlanningSettings(windows=(Window(move_price_usd=0.0),), time_limit_seconds=10, workers=1)
+SEARCHED = unguarded(windows=(Window(move_price_usd=0.0),), time_limit_seconds=10, workers=1)
 """With a price of moves the search answers, besides the exact model."""
-FILLED = PlanningSettings(windows=(Window(max_utilization_percent=60),), time_limit_seconds=10, workers=1)
-DEAR = PlanningSettings(windows=(Window(move_price_usd=100.0),), time_limit_seconds=10, workers=1)
-EXACT = PlanningSettings(time_limit_seconds=10, workers=1)
+FILLED = unguarded(windows=(Window(max_utilization_percent=60),), time_limit_seconds=10, workers=1)
+DEAR = unguarded(windows=(Window(move_price_usd=100.0),), time_limit_seconds=10, workers=1)
+EXACT = unguarded(time_limit_seconds=10, workers=1)
 
 
 class JumpingClock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.builders import NOW, budget, cluster, node, offer, pod, stateful_set
+from tests.support.planning import unguarded
 
 from kinema_core.events import PlacementRules, Plan
 from kinema_core.model.checker.check import check_plan
@@ -15,7 +16,6 @@ from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.planning.task import with_unplaceable
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.settings import PlanningSettings
 
 ON_SALE = (offer("m4", price=170_000),)
 
@@ -30,7 +30,7 @@ def state(**third: Any) -> Cluster:
 
 def planned(on: Cluster) -> Plan:
     """The plan for it."""
-    return plan_for(on, ON_SALE, now=NOW, settings=PlanningSettings())
+    return plan_for(on, ON_SALE, now=NOW, settings=unguarded())
 
 
 def test_nobody_is_evicted_while_a_peer_has_no_place() -> None:

@@ -20,6 +20,7 @@ from tests.optimizer.instances import boutique
 from tests.support.builders import NOW
 from tests.support.faults import armed
 from tests.support.nats_broker import Broker, running
+from tests.support.planning import unguarded
 
 from kinema_core.events import CatalogPublished, ForecastMade, Plan
 from kinema_core.runtime.bus import BusUnavailableError
@@ -39,7 +40,7 @@ from kinema_optimizer.process.worker import Worker
 from kinema_optimizer.search.neighborhood import ImprovementTask, Replacement, SearchContext, ThreadPool
 from kinema_optimizer.search.search import SearchOptions, search
 from kinema_optimizer.service import Optimizer
-from kinema_optimizer.settings import PlanningSettings, Settings, SolverSettings
+from kinema_optimizer.settings import Settings, SolverSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 from kinema_sim.memory_work import MemoryQueue, MemoryWork
 
@@ -332,7 +333,7 @@ async def test_a_worker_drops_what_it_cannot_read() -> None:
 async def test_a_service_shares_its_solve_and_a_replay_needs_nobody(broker: Broker, tmp_path: Path) -> None:
     """Service, solver's process and worker together give a plan, which a replay makes again alone, to the byte."""
     state, on_sale = boutique(24, seed=6, nodes=24)
-    planning = PlanningSettings(time_limit_seconds=3.0, max_moves=150)
+    planning = unguarded(time_limit_seconds=3.0, max_moves=150)
     settings = Settings(runtime=broker.settings("optimizer"), planning=planning, solver=SolverSettings(share=True))
     catalog = CatalogPublished(source="test", priced=NOW, offers=on_sale)
     asked = origin(ForecastMade(version=state.version, forecasts=()), id_="e", cluster="c1", iteration="i", now=NOW)

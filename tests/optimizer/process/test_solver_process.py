@@ -13,6 +13,7 @@ import pytest
 from tests.optimizer.instances import boutique
 from tests.support.builders import NOW
 from tests.support.faults import armed
+from tests.support.planning import unguarded
 
 from kinema_core.events import AnyBody, CatalogPublished, Event, ForecastMade, NoPlanFound, Offer, Plan, encode
 from kinema_core.model.checker.check import check_plan
@@ -22,12 +23,12 @@ from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import Moment
 from kinema_optimizer.process.client import InChild, Solver
 from kinema_optimizer.service import Optimizer
-from kinema_optimizer.settings import PlanningSettings, Settings, SolverSettings
+from kinema_optimizer.settings import Settings, SolverSettings
 
 FIRST = 1
 """Report of the search's first plan, which changes nothing."""
 SECONDS = 2.5
-PLANNING = PlanningSettings(time_limit_seconds=SECONDS, max_moves=200)
+PLANNING = unguarded(time_limit_seconds=SECONDS, max_moves=200)
 """A cap on moves leads to the search, which tells of plans as it goes."""
 
 
@@ -98,7 +99,7 @@ async def test_the_incumbent_of_a_solve_that_failed_is_proposed(
     """Dead or silent at the end, it had told of a better plan: that one is proposed, sound, with the failure in it."""
     for name, value in armed(fault).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(f"{__name__}.PLANNING", PlanningSettings(time_limit_seconds=4.0, max_moves=200))
+    monkeypatch.setattr(f"{__name__}.PLANNING", unguarded(time_limit_seconds=4.0, max_moves=200))
     body = await solved_in_child(SolverSettings(patience_seconds=2))
     assert isinstance(body, Plan)
     assert body.cost.after < body.cost.before

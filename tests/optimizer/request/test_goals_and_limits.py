@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tests.optimizer.planned import Unpriced
 from tests.support.builders import NOW, cluster, deployed, node, offer
+from tests.support.planning import unguarded
 
 from kinema_core.events import FrozenMap, Offer, Plan
 from kinema_core.model.catalog import PriceError
@@ -52,7 +53,7 @@ def plan(state: Cluster, on_sale: tuple[Offer, ...], settings: PlanningSettings)
 
 def during(**window: object) -> PlanningSettings:
     """Settings with one window that holds all week."""
-    return PlanningSettings(windows=(msgspec.convert(window, Window),))
+    return unguarded(windows=(msgspec.convert(window, Window),))
 
 
 def after(made: Plan) -> list[str]:
@@ -67,7 +68,7 @@ def test_least_energy_is_another_plan_than_least_cost() -> None:
     assert (made.cost.unit, made.cost.before, made.cost.after, made.cost.lower_bound) == ("W", 181.5, 60.5, 60.5)
     assert (made.figures["usd_per_hour_before"], made.figures["usd_per_hour_after"]) == (0.51, 0.17)
     assert {item.usd_per_hour for item in made.nodes} == {0.17}
-    assert after(plan(three(), (m2(), m4()), PlanningSettings())) == ["m2"]
+    assert after(plan(three(), (m2(), m4()), unguarded())) == ["m2"]
 
 
 def test_types_without_watts_are_all_named() -> None:
@@ -111,11 +112,11 @@ def test_room_that_no_node_has_under_a_ceiling_does_not_lift_it() -> None:
 def test_thresholds_of_usable_resources_hold_after_the_plan() -> None:
     """At most half of the usable CPU may be requested: two cores for 1500m are too few, four are enough."""
     rule = UsableResources(max_percent=FrozenMap({"cpu": 50}), min_free=FrozenMap({"cpu": "100m", "memory": "1Gi"}))
-    made = plan(three(), (m2(), m4()), PlanningSettings(usable=rule))
+    made = plan(three(), (m2(), m4()), unguarded(usable=rule))
     assert after(made) == ["m4"]
     assert made.figures["usable_cpu_percent"] == 37.5
     loose = replace_percent(rule, 90)
-    assert after(plan(three(), (m2(), m4()), PlanningSettings(usable=loose))) == ["m2"]
+    assert after(plan(three(), (m2(), m4()), unguarded(usable=loose))) == ["m2"]
 
 
 def replace_percent(rule: UsableResources, percent: int) -> UsableResources:
@@ -136,7 +137,7 @@ def replace_percent(rule: UsableResources, percent: int) -> UsableResources:
 )
 def test_limits_on_nodes_hold(limit: NodeLimit, machines: list[str]) -> None:
     """Minima are kept on nodes of that kind; at a maximum nothing is booted, as old and new nodes exist together."""
-    made = plan(three(), (m2(), m4(), m2("b")), PlanningSettings(limits=(limit,)))
+    made = plan(three(), (m2(), m4(), m2("b")), unguarded(limits=(limit,)))
     assert after(made) == machines
     assert breaches((limit,), made) == ()
     assert made.figures["limits_broken"] == 0.0
@@ -144,7 +145,7 @@ def test_limits_on_nodes_hold(limit: NodeLimit, machines: list[str]) -> None:
 
 def test_minimum_above_what_is_there_is_reached_by_booting() -> None:
     """A cluster with fewer nodes than its minimum gets the cheapest that are missing."""
-    made = plan(three(), (m2(), m4()), PlanningSettings(limits=(NodeLimit(min_nodes=5),)))
+    made = plan(three(), (m2(), m4()), unguarded(limits=(NodeLimit(min_nodes=5),)))
     assert after(made) == ["m2"] * 5
 
 
@@ -176,7 +177,7 @@ def test_pool_of_a_provider_is_counted_once_under_the_limits_of_zones(zones: str
 
 def test_breaches_tell_what_a_plan_breaks() -> None:
     """The check knows nothing of how the limits were kept."""
-    made = plan(three(), (m2(), m4()), PlanningSettings())
+    made = plan(three(), (m2(), m4()), unguarded())
     assert breaches((NodeLimit(max_nodes=3), NodeLimit(machine_type="m4", min_nodes=2)), made) == (
         "4 nodes at once, at most 3 are allowed",
         "0 m4 nodes remain, at least 2 are to",
@@ -220,7 +221,7 @@ def test_settings_that_make_no_sense_are_refused_by_name(kind: type, spoiled: di
 
 def test_window_wins_over_settings_for_all_times() -> None:
     """Price and cap of the window count where it names them; a price in USD says nothing about watts."""
-    settings = PlanningSettings(move_price_usd=5e-06, max_moves=7)
+    settings = unguarded(move_price_usd=5e-06, max_moves=7)
     assert settings.objective(NOW) == Objective(move_price=5, max_moves=7)
     window = Window(move_price_usd=0.25, max_moves=0)
     own = msgspec.structs.replace(settings, windows=(window,)).objective(NOW)

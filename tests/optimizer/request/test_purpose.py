@@ -6,6 +6,7 @@ import pytest
 from tests.optimizer.planned import Unpriced, planned
 from tests.optimizer.planning.test_plans import forecast
 from tests.support.builders import NOW, cluster, deployed, full, node, offer, offers
+from tests.support.planning import unguarded
 
 from kinema_core.events import FrozenMap, Purpose
 from kinema_optimizer.planning.planner import plan_for
@@ -22,10 +23,10 @@ LARGE = FrozenMap({"cpu": "3500m"})
 @pytest.mark.parametrize(
     ("settings", "purpose"),
     [
-        (PlanningSettings(), "saving"),
-        (PlanningSettings(limits=(NodeLimit(min_nodes=3),)), "room"),
-        (PlanningSettings(usable=UsableResources(max_percent=FrozenMap({"cpu": 20}))), "room"),
-        (PlanningSettings(windows=(Window(headroom=(Headroom(requests=LARGE, count=2),)),)), "room"),
+        (unguarded(), "saving"),
+        (unguarded(limits=(NodeLimit(min_nodes=3),)), "room"),
+        (unguarded(usable=UsableResources(max_percent=FrozenMap({"cpu": 20}))), "room"),
+        (unguarded(windows=(Window(headroom=(Headroom(requests=LARGE, count=2),)),)), "room"),
     ],
 )
 def test_plan_that_buys_room_which_is_missing_is_for_room(settings: PlanningSettings, purpose: Purpose) -> None:

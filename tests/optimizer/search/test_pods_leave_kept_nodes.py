@@ -11,6 +11,7 @@ from tests.optimizer.planned import planned
 from tests.optimizer.problem.random_packings import random_packing
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, cluster, deployed, node, offer, pod
+from tests.support.planning import unguarded
 
 from kinema_core.events import Offer, Solve
 from kinema_core.model.checker.check import check_plan
@@ -22,7 +23,6 @@ from kinema_optimizer.problem.instance import Instance, Solution, content, cost,
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import Incumbent, IncumbentReport, filling, moved, solution_of
 from kinema_optimizer.search.search import SearchOptions, search
-from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
 
 SOLD_OUT = (offer(available=0),)
@@ -87,7 +87,7 @@ def test_its_plan_moves_the_half_before_the_whole() -> None:
     found = search(problem, problem, SearchOptions(workers=1), WorkStop(8))
     incumbent = IncumbentReport(1, found.packing, found.bound.value, ())
     plan = plan_from(
-        Request(state, SOLD_OUT, NOW, PlanningSettings(), "reschedule", SalvageStop()), incumbent=incumbent, solve=SOLVE
+        Request(state, SOLD_OUT, NOW, unguarded(), "reschedule", SalvageStop()), incumbent=incumbent, solve=SOLVE
     )
     waves = {step.pod.rsplit("/", 1)[-1].split("-")[0]: step.wave for step in plan.steps if step.action == "move"}
     assert waves["half"] < waves["whole"]
@@ -124,7 +124,7 @@ def test_plans_of_packings_that_give_pods_up_are_ordered_soundly() -> None:
             continue
         incumbent = IncumbentReport(1, packing, 0, ())
         plan = plan_from(
-            Request(state, offers, NOW, PlanningSettings(), "reschedule", SalvageStop()),
+            Request(state, offers, NOW, unguarded(), "reschedule", SalvageStop()),
             incumbent=incumbent,
             solve=SOLVE,
         )

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from tests.rescheduler.sim_world import sim_world
+from tests.support.planning import unguarded
 from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionAborted, ExecutionCompleted, Offer, Plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.planning.planner import plan_for as optimal_plan
-from kinema_optimizer.settings import PlanningSettings
 from kinema_rescheduler.plan.limits import Limits
 from kinema_sim.engine.kinds import NODE
 from kinema_sim.scenarios.registry import SCENARIOS
@@ -125,7 +125,7 @@ async def test_after_the_peak_with_autoscalers(tmp_path: Path) -> None:
         made: list[Plan] = []
 
         def plan(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
-            made.append(optimal_plan(cluster, offers, now=world.clock.now(), settings=PlanningSettings()))
+            made.append(optimal_plan(cluster, offers, now=world.clock.now(), settings=unguarded()))
             return made[0]
 
         end = await world.carry_out(plan)

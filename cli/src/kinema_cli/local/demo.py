@@ -21,6 +21,7 @@ from kinema_cli.local.directory import check_own, clear_own, exclusive_lock
 from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, ChildError, Supervisor, first_line, stop_event
+from kinema_cli.local.settings import UNATTENDED, layered
 from kinema_cli.local.simulator import Simulator, SimulatorError, View
 from kinema_cli.output import Format, console, counted, print_error, print_note, print_value
 from kinema_cli.replay.recording import read, record_to
@@ -176,11 +177,12 @@ class SimulatorAddress(msgspec.Struct, frozen=True):
 
 def service_settings() -> dict[str, dict[str, object]]:
     """Return the demo's settings of services that differ from the defaults."""
-    return {
+    own = {
         "observer": {"stabilization_window_seconds": SETTLE_SECONDS},
         "predictor": {"max_request_change_fraction": "0.10"},
         "optimizer": {"planning": {"time_limit_seconds": SOLVE_SECONDS}},
     }
+    return layered(UNATTENDED, own)
 
 
 def run_demo(options: DemoOptions) -> int:
@@ -315,7 +317,7 @@ async def start_pipeline(
             clock_speed=reading.speed,
             clock_epoch=reading.now,
             clock_started=time.time(),  # noqa: TID251 - ties the services' clocks to the simulator's
-            settings={**service_settings(), **(settings or {})},
+            settings=layered(service_settings(), settings or {}),
             environment=environment or {},
         )
     )

@@ -28,6 +28,26 @@ _WORDS: Final[Mapping[type, str]] = {
 }
 
 
+UNATTENDED: Final[Mapping[str, Mapping[str, object]]] = {
+    "optimizer": {"planning": {"max_moves_fraction": 1.0}},
+    "decider": {"limits": {"approval": "automatic", "max_moves_fraction": 1.0}},
+}
+"""Settings by service with which Kinema does at once all that saves: for clusters on which nothing matters."""
+
+
+def layered(*layers: Mapping[str, object]) -> dict[str, Any]:
+    """Return the settings of all layers together, objects within objects too; a later layer wins."""
+    found: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            known = found.get(name)
+            if isinstance(value, Mapping):
+                found[name] = layered(known if isinstance(known, dict) else {}, value)
+            else:
+                found[name] = value
+    return found
+
+
 def provider_setting(text: str) -> dict[str, object]:
     """Return the rescheduler's setting for `KIND=LOCATION`; raises UsageError, and InputError without the file."""
     kind, equals, where = text.partition("=")

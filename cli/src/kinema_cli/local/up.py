@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from os import getpid
@@ -20,7 +21,7 @@ from kinema_cli.local.directory import clear_own, exclusive_lock, state_director
 from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, stop_event
-from kinema_cli.local.settings import provider_setting, read_service_settings
+from kinema_cli.local.settings import layered, provider_setting, read_service_settings
 from kinema_cli.output import counted, print_error, print_hint, print_note, print_warning
 from kinema_cli.status.execution import unended
 from kinema_core.runtime.bus import BusError
@@ -31,6 +32,7 @@ from kinema_kubernetes.kubeconfig import current_context, kubeconfig_files
 
 CONFLICT = 4
 LOOK_SECONDS = 2.0
+_APPROVED = {"decider": {"limits": {"approval": "automatic"}}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,8 @@ class UpOptions:
     """Settings of services that differ from the defaults."""
     nats: str = ""
     """A prepared broker; empty: start one."""
+    yes: bool = False
+    """Plans that save are executed without an operator's approval."""
     workers: int = 0
     steering: bool = True
     """Place new pods on the planned nodes; needs the right to create an admission policy."""
@@ -82,7 +86,7 @@ def _pipeline_options(options: UpOptions) -> PipelineOptions:
         kubeconfig=_from_anywhere(kubeconfig),
         context=options.context or current_context(kubeconfig),
         provider=provider,
-        settings={**given, "rescheduler": rescheduler},
+        settings=layered(given, {"rescheduler": rescheduler}, _APPROVED if options.yes else {}),
         nats=settings_for(options.nats, cluster) if options.nats else None,
         workers=options.workers,
     )
@@ -121,6 +125,7 @@ async def _run(options: PipelineOptions) -> int:
         await pipeline.start()
         print_note(f"{_what_runs(options)}; logs in {options.directory / 'logs'}; Ctrl-C ends them")
         print_hint(f". {_write_environment(pipeline)} && kinema status")
+        print_note(_what_happens(options.settings.get("decider", {})))
         code = await _looked_after(pipeline, stopping)
         await pipeline.supervisor.stop()  # what is reported below does not change any more
         print_note(await _last_words(pipeline, steers=steering.startswith(INSTALLED)))
@@ -141,6 +146,14 @@ def _write_environment(pipeline: LocalPipeline) -> Path:
     lines = environment_of(pipeline.runtime("operator"))
     path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in lines.items()), encoding="utf-8")
     return path
+
+
+def _what_happens(decider: Mapping[str, object]) -> str:
+    """Return what happens to the cluster without an operator."""
+    limits = decider.get("limits")
+    automatic = isinstance(limits, Mapping) and limits.get("approval") == "automatic"
+    nodes = "nodes for pending pods are booted at once; plans that save"
+    return f"{nodes} are executed at once" if automatic else f"{nodes} wait for `kinema approve` (--yes: at once)"
 
 
 def _what_runs(options: PipelineOptions) -> str:

@@ -29,8 +29,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A proposal older than this is stale."""
     approval_seconds: float = 3600.0
     """Time for which a plan that waits may be approved."""
-    approval: Literal["auto", "required"] = "auto"
-    """`required`: every reschedule plan waits for an operator."""
+    approval: Literal["automatic", "required"] = "required"
+    """`required`: plans to save, balance or follow a policy wait for `kinema approve`; those for pending pods and other
+    missing room, and for safety, do not. `automatic`: none waits."""
     expected_plan_lifetime_seconds: float = 3600.0
     """Time for which the new node set is expected to pay before the next change."""
     transition_seconds: float = 300.0
@@ -39,8 +40,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Assumed cost of one restarted pod."""
     restart_watt_hours: float = 0.5
     """The same for plans that save energy: what the price above buys at $0.20 per kWh."""
-    max_moves_fraction: float = 1.0
-    """Most pods moved or restarted by one plan, as a share of all pods it places."""
+    max_moves_fraction: float = 0.25
+    """Most pods moved or restarted by one plan, as a share of all pods; above 0, ten pods always may. An operator may
+    approve a plan with more. The optimizer needs the same value."""
     move_jobs: bool = False
     """Pods of Jobs may be moved. The optimizer needs the same value."""
     allow_spot: bool = False

@@ -19,6 +19,7 @@ from kinema_core.model.catalog import PriceError
 from kinema_core.model.checker.check import check_drifted
 from kinema_core.model.missing import missing_objects
 from kinema_core.model.mobility import MobilityOptions
+from kinema_core.model.moves_limit import most_moves
 from kinema_core.model.purpose import EVERY, OPTIONAL
 from kinema_decider.logic.decision_input import DecisionInput
 
@@ -286,15 +287,16 @@ def window(case: DecisionInput) -> Rejection | None:
 
 
 def budget(case: DecisionInput) -> Rejection | None:
-    """Reject a plan that moves or restarts more than a fraction of the pods."""
-    pods = len(case.plan.placements)
+    """Reject a plan that moves or restarts more than a fraction of the pods, unless an operator approved it."""
+    pods = len(case.plan.placements) + len(case.plan.unplaced)
     touched = case.plan.moves + case.plan.restarts
-    if touched <= share(case.limits.max_moves_fraction) * pods:
+    most = most_moves(pods, case.limits.max_moves_fraction)
+    if case.approved or most is None or touched <= most:
         return None
     return _reject(
         "budget",
         f"the plan moves or restarts {touched} of {pods} pods",
-        f"fewer moves (at most {case.limits.max_moves_fraction:.0%}), or a larger max_moves_fraction",
+        f"a plan of at most {most} moves and restarts, or a larger max_moves_fraction",
         touched=touched,
         pods=pods,
         max_moves_fraction=case.limits.max_moves_fraction,
@@ -302,13 +304,13 @@ def budget(case: DecisionInput) -> Rejection | None:
 
 
 def approval(case: DecisionInput) -> Rejection | None:
-    """Hold a plan for approval where an operator wants to see every change."""
-    if case.approved or case.limits.approval == "auto":
+    """Hold a plan that can wait until an operator approves it, unless approval is automatic."""
+    if case.approved or case.limits.approval == "automatic":
         return None
     return _reject(
         "approval",
-        "every change waits for an operator",
-        f"kinema approve {case.id}",
+        "a plan that can wait is executed only on an operator's word",
+        f"kinema approve {case.id}, or approval: automatic",
         **{f"saving_{case.figure}": whole(case.cost_now - case.cost_new)},
         moves=case.plan.moves,
         restarts=case.plan.restarts,

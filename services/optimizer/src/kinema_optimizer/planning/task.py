@@ -16,6 +16,7 @@ from kinema_core.model.budgets import budgets_by_pod, covered
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import listed_by_key, mobility
+from kinema_core.model.moves_limit import most_moves
 from kinema_core.model.preferences import violated_preferences
 from kinema_core.model.redundancy import redundancy_loss
 from kinema_core.model.strategy import strategy_of
@@ -26,7 +27,7 @@ from kinema_optimizer.planning.portfolio import count_unplaced
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.headroom import without_placeholders_in
-from kinema_optimizer.request.objective import MICRO, Objective, raised, served_purpose
+from kinema_optimizer.request.objective import MICRO, Objective, affordable, raised, served_purpose
 from kinema_optimizer.request.restate import Frame, framed
 from kinema_optimizer.search.neighborhood import TaskPool
 from kinema_optimizer.search.search import SearchOptions
@@ -49,6 +50,12 @@ class Request:
         """Return the request with these new requests, restated and compiled."""
         settings = self.settings
         objective = settings.objective(self.now)
+        most = self._most_moves()
+        if most is not None:
+            forecasts, left = affordable(forecasts, self.cluster, most)
+            objective = replace(
+                objective, max_moves=min(left, most if objective.max_moves is None else objective.max_moves)
+            )
         frame = framed(self.cluster, self.offers, objective, limits=settings.limits, usable=settings.usable)
         question = Question(
             frame.cluster,
@@ -67,6 +74,17 @@ class Request:
             movable = frozenset(mobility(frame.cluster, self.now, question.options).strategy)
             question = replace(question, unmoved=movable, still=True)
         return Task(frame, *_solvable(question, objective, self.stop))
+
+    def _most_moves(self) -> int | None:
+        """Return how many pods the plan may move or restart by the settings' fraction; None: as many as could move.
+
+        Plans for pending pods have no such limit: they move pods only where that is cheaper than a node.
+        """
+        if self.mode != "reschedule":
+            return None
+        most = most_moves(len(listed_by_key(self.cluster)), self.settings.max_moves_fraction)
+        movable = len(mobility(self.cluster, self.now, self.settings.mobility).strategy)
+        return None if most is None or movable <= most else most
 
     def search_options(self, task: Task, task_pool: TaskPool | None) -> SearchOptions:
         """Return what the search is to minimize, and with what."""

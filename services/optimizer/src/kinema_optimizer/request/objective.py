@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from kinema_core.events import Plan, Purpose, Resize, WorkloadForecast
+from kinema_core.model.cluster import Cluster
 from kinema_core.model.disruption_cost import ORDINARY
 from kinema_core.model.schedule import Schedule
 from kinema_optimizer.request.headroom import Headroom
@@ -137,6 +138,23 @@ def lowers(changes: Iterable[Resize | WorkloadForecast]) -> bool:
 def raised(forecasts: Iterable[WorkloadForecast]) -> tuple[WorkloadForecast, ...]:
     """Return those by which pods request more of something."""
     return tuple(one for one in forecasts if not _only_falls(one))
+
+
+def affordable(
+    forecasts: Iterable[WorkloadForecast], cluster: Cluster, most: int
+) -> tuple[tuple[WorkloadForecast, ...], int]:
+    """Return the forecasts that restart at most so many pods, and how many moves are left; those that rise come first.
+
+    A workload with new requests restarts all its pods. Those left out come with a later iteration.
+    """
+    given = tuple(forecasts)
+    chosen, left = set[str](), most
+    for one in sorted(given, key=lambda one: (_only_falls(one), one.workload)):
+        pods = sum(pod.node is not None for pod in cluster.pods_by_workload.get(one.workload, ()))
+        if pods <= left:
+            chosen.add(one.workload)
+            left -= pods
+    return tuple(one for one in given if one.workload in chosen), left
 
 
 def rising(changes: Iterable[Resize]) -> frozenset[str]:

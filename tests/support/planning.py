@@ -1,0 +1,14 @@
+"""Settings of plans without the guards of an operator's defaults, for tests of what the guards would hide."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kinema_optimizer.settings import PlanningSettings
+
+_UNGUARDED: Final[dict[str, Any]] = {"max_moves_fraction": 1.0}
+
+
+def unguarded(**given: Any) -> PlanningSettings:
+    """Return these settings; any number of pods may move unless they say otherwise."""
+    return PlanningSettings(**{**_UNGUARDED, **given})
