@@ -194,6 +194,7 @@ def _beside(rival: Rival, rows: Sequence[Row]) -> dict[str, object]:
 def _row(start: Start, seconds: float, *, most_moves: int | None = None, move_price: float | None = None) -> Row:
     settings = PlanningSettings(
         max_moves_fraction=1.0,
+        redundancy=False,
         time_limit_seconds=seconds,
         max_moves=most_moves,
         move_price_usd=move_price,

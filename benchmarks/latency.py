@@ -106,14 +106,11 @@ async def _measure(directory: Path) -> dict[str, object]:
 
 def _stages() -> list[Any]:
     runtime = RuntimeSettings(cluster=CLUSTER)
-    limits = Limits(cooldown_seconds=0.0, approval="automatic", max_moves_fraction=1.0)
+    planning = PlanningSettings(time_limit_seconds=SOLVE_SECONDS, max_moves_fraction=1.0, redundancy=False)
+    limits = Limits(cooldown_seconds=0.0, approval="automatic", max_moves_fraction=1.0, redundancy=False)
     return [
         Predictor(PredictorSettings(runtime=runtime)),
-        Optimizer(
-            OptimizerSettings(
-                runtime=runtime, planning=PlanningSettings(time_limit_seconds=SOLVE_SECONDS, max_moves_fraction=1.0)
-            )
-        ),
+        Optimizer(OptimizerSettings(runtime=runtime, planning=planning)),
         # No rest between plans: every one is to be judged by all rules.
         Decider(DeciderSettings(runtime=runtime, limits=limits)),
     ]

@@ -87,8 +87,8 @@ def demo(url: str) -> dict[str, dict[str, Any]]:
     own: dict[str, dict[str, Any]] = {
         "observer": {"stabilization_window_seconds": 120},
         "predictor": {"max_request_change_fraction": "0.10"},
-        "optimizer": {"planning": {"time_limit_seconds": 20, "max_moves_fraction": 1}},
-        "decider": {"limits": {"approval": "automatic", "max_moves_fraction": 1}},
+        "optimizer": {"planning": {"time_limit_seconds": 20, "max_moves_fraction": 1, "redundancy": False}},
+        "decider": {"limits": {"approval": "automatic", "max_moves_fraction": 1, "redundancy": False}},
         "rescheduler": {"provider": {"kind": "sim", "url": url}},
     }
     return {service: {"runtime": runtime, **own.get(service, {})} for service in SERVICES}

@@ -111,7 +111,8 @@ class Bench:
         self.catalog.write_text(CATALOG)
 
     def run(self, *arguments: str, snapshot: Path | str | None = None, given: bytes | None = None) -> Any:
-        """Run `kinema plan`."""
+        """Run `kinema plan`, without redundancy unless it is asked for."""
+        arguments = arguments if "--redundancy" in arguments else ("--no-redundancy", *arguments)
         files = ["--snapshot", str(snapshot or self.snapshot), "--catalog", str(self.catalog)]
         return CliRunner().invoke(APP, ["plan", *files, *arguments], input=given)
 

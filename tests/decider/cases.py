@@ -45,7 +45,10 @@ class Court:
 
     def __init__(self, **limits: Any) -> None:
         self.decider = Decider(
-            Settings(runtime=RuntimeSettings(cluster="test"), limits=Limits(**{"approval": "automatic", **limits}))
+            Settings(
+                runtime=RuntimeSettings(cluster="test"),
+                limits=Limits(**{"approval": "automatic", "redundancy": False, **limits}),
+            )
         )
         self.tell(CatalogPublished(source="test", priced=None, offers=offers()), "catalog-1")
 

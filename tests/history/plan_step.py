@@ -41,7 +41,7 @@ async def accepted(bus: MemoryBus, plan: Plan, cluster: Cluster, now: datetime, 
     decider = Decider(
         Settings(
             runtime=RuntimeSettings(cluster=name),
-            limits=Limits(min_savings_fraction=0.01, approval="automatic", max_moves_fraction=1.0),
+            limits=Limits(min_savings_fraction=0.01, approval="automatic", max_moves_fraction=1.0, redundancy=False),
         )
     )
     for event in bus.events("LOG"):

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from kinema_optimizer.settings import PlanningSettings
 
-_UNGUARDED: Final[dict[str, Any]] = {"max_moves_fraction": 1.0}
+_UNGUARDED: Final[dict[str, Any]] = {"max_moves_fraction": 1.0, "redundancy": False}
 
 
 def unguarded(**given: Any) -> PlanningSettings:
-    """Return these settings; any number of pods may move unless they say otherwise."""
+    """Return these settings; any number of pods may move, to any nodes, unless they say otherwise."""
     return PlanningSettings(**{**_UNGUARDED, **given})

@@ -29,8 +29,8 @@ _WORDS: Final[Mapping[type, str]] = {
 
 
 UNATTENDED: Final[Mapping[str, Mapping[str, object]]] = {
-    "optimizer": {"planning": {"max_moves_fraction": 1.0}},
-    "decider": {"limits": {"approval": "automatic", "max_moves_fraction": 1.0}},
+    "optimizer": {"planning": {"max_moves_fraction": 1.0, "redundancy": False}},
+    "decider": {"limits": {"approval": "automatic", "max_moves_fraction": 1.0, "redundancy": False}},
 }
 """Settings by service with which Kinema does at once all that saves: for clusters on which nothing matters."""
 

@@ -81,6 +81,7 @@ class PlanOptions:
     allow_spot: bool = False
     move_price: float | None = None
     max_moves: int | None = None
+    redundancy: bool = True
     seed: int = 0
     threads: int = 2
     output: PlanFormat = PlanFormat.TABLE
@@ -129,6 +130,13 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
             "do not count.",
         ),
     ] = None,
+    redundancy: Annotated[
+        bool,
+        typer.Option(
+            "--redundancy/--no-redundancy",
+            help="Keep every workload on two nodes, and in as many zones as now, where it is so.",
+        ),
+    ] = True,
     seed: Seed = 0,
     threads: Annotated[int, typer.Option("--threads", metavar="N", help="Threads of the search.")] = 2,
     output: Annotated[
@@ -156,6 +164,7 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         allow_spot=allow_spot,
         move_price=move_price,
         max_moves=max_moves,
+        redundancy=redundancy,
         seed=seed,
         threads=threads,
         output=output,
@@ -219,6 +228,8 @@ def planning_settings(options: PlanOptions) -> PlanningSettings:
             windows=windows,
             move_jobs=options.move_jobs,
             allow_spot=options.allow_spot,
+            max_moves_fraction=1.0,
+            redundancy=options.redundancy,
             seed=options.seed,
             workers=options.threads,
         )

@@ -86,9 +86,14 @@ def machine_of(node: Node) -> tuple[str, str, str]:
     """Machine type, zone and capacity type by a live node's labels; `-` where type or zone is not known."""
     return (
         machine_type(node.labels),
-        _first(node.labels, ZONE),
+        zone_in(node.labels),
         "spot" if _is_spot(node.labels) else "on-demand",
     )
+
+
+def zone_in(labels: Labels) -> str:
+    """Return the zone in a node's labels, `-` where there is none."""
+    return _first(labels, ZONE)
 
 
 def machine_type(labels: Labels) -> str:

@@ -52,6 +52,8 @@ class MobilityOptions:
     allow_spot: bool = False
     autoscale_moves: bool = False
     """An autoscale plan may move running pods to make room for pending ones; nodes it only adds."""
+    redundancy: bool = False
+    """A plan leaves the pods of a workload on two nodes at least, and in as many zones as now."""
     waiting: frozenset[str] | None = None
     """Pending pods that stay so, by key: then evictions are held against the pods that are healthy now. None: they are
     not, as by an execution, which asks the API for each of them and has pods that are away by its own doing."""

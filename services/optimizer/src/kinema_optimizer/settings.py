@@ -42,6 +42,9 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Real seconds for the solver, all phases together; the best plan found by then is proposed with its gap."""
     windows: tuple[Window, ...] = ()
     """Objectives by time of the week; the first that contains the moment counts, without one least cost alone."""
+    redundancy: bool = True
+    """A plan leaves no workload that is on several nodes on one, nor in fewer zones than now; pods of Jobs aside. The
+    decider needs the same value."""
     move_jobs: bool = False
     """Pods of Jobs may be moved."""
     allow_spot: bool = False
@@ -101,7 +104,10 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def mobility(self) -> MobilityOptions:
         """Pods that the operator allows to move."""
         return MobilityOptions(
-            move_jobs=self.move_jobs, allow_spot=self.allow_spot, autoscale_moves=self.autoscale_moves
+            move_jobs=self.move_jobs,
+            allow_spot=self.allow_spot,
+            autoscale_moves=self.autoscale_moves,
+            redundancy=self.redundancy,
         )
 
     def objective(self, now: datetime) -> Objective:

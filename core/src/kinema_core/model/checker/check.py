@@ -27,6 +27,7 @@ from kinema_core.model.checker.pods import (
     check_promises,
     check_reports,
 )
+from kinema_core.model.checker.redundancy import check_redundancy
 from kinema_core.model.checker.room import check_pending, check_room, check_targets
 from kinema_core.model.checker.rules import check_rules
 from kinema_core.model.checker.steps import check_waves
@@ -48,6 +49,7 @@ _CHECKS: Final[tuple[Callable[[PlanView], Iterator[Violation]], ...]] = (
     check_targets,
     check_room,
     check_rules,
+    check_redundancy,
     check_pending,
     check_priority,
     check_promises,
@@ -61,6 +63,7 @@ _AT_ALL_TIMES: Final[tuple[Callable[[PlanView], Iterator[Violation]], ...]] = (
     check_targets,
     check_room,
     check_rules,
+    check_redundancy,
     check_availability,
 )
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -240,10 +240,17 @@ class FreePlaces:
 
     def find(self, pod: Pod) -> FreePlace | None:
         """Return a place for the pod: on a node first, else the cheapest of new nodes and those to be deleted."""
-        for name, site in self._sites.items():
-            if self._holds(pod, site, self._rooms[name]):
-                return FreePlace(site, None)
+        place = self.find_free(pod, lambda _: True)
+        if place is not None:
+            return place
         return next((one for one in self._dearer() if self._holds(pod, one.site, one.site.room)), None)
+
+    def find_free(self, pod: Pod, among: Callable[[Site], bool]) -> FreePlace | None:
+        """Return a place for the pod on one of these nodes that remain or are booted in any case."""
+        for name, site in self._sites.items():
+            if among(site) and self._holds(pod, site, self._rooms[name]):
+                return FreePlace(site, None)
+        return None
 
     def _dearer(self) -> Iterator[FreePlace]:
         """Places that would have to be paid for, the cheapest first; of equal ones nodes that are there already."""

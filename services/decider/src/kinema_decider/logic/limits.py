@@ -43,6 +43,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_moves_fraction: float = 0.25
     """Most pods moved or restarted by one plan, as a share of all pods; above 0, ten pods always may. An operator may
     approve a plan with more. The optimizer needs the same value."""
+    redundancy: bool = True
+    """A plan leaves no workload that is on several nodes on one, nor in fewer zones than now; pods of Jobs aside. The
+    optimizer needs the same value."""
     move_jobs: bool = False
     """Pods of Jobs may be moved. The optimizer needs the same value."""
     allow_spot: bool = False

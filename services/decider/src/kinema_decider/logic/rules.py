@@ -227,7 +227,8 @@ def feasible(case: DecisionInput) -> Rejection | None:
             "a plan made on the present state",
             stranded=len(adapted.stranded),
         )
-    options = MobilityOptions(move_jobs=case.limits.move_jobs, allow_spot=case.limits.allow_spot)
+    limits = case.limits
+    options = MobilityOptions(move_jobs=limits.move_jobs, allow_spot=limits.allow_spot, redundancy=limits.redundancy)
     violations = check_drifted(adapted.plan, case.cluster, case.memory.offers or (), case.now, options)
     if not violations:
         return None

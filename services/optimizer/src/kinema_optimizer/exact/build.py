@@ -26,11 +26,13 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 
 from kinema_core.events import Amounts, HostPort, Node, Pod
+from kinema_core.model.catalog import UNKNOWN, machine_of
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_ports
 from kinema_core.model.match import ports_clash
 from kinema_core.model.mobility import Mobility
 from kinema_core.model.neighbors import selects
+from kinema_core.model.redundancy import Redundancy, live_zone, redundancy_of
 from kinema_core.model.resources import limited
 from kinema_core.model.volumes import attachments
 from kinema_optimizer.exact.model import (
@@ -43,6 +45,7 @@ from kinema_optimizer.exact.model import (
     ExactMachine,
     ExactNode,
     ExactPreference,
+    ExactRedundancy,
     ExactSpread,
     PodCount,
     Topology,
@@ -200,6 +203,7 @@ class _Building:
                 for rule in rules.preferred
                 if (owners := self._owners(rule))
             ),
+            redundancies=tuple(self._redundancy(key, needed) for key, needed in self._redundancies.items()),
         )
 
     @cached_property
@@ -316,6 +320,7 @@ class _Building:
                 tuple(selects(scope, pod) for scope in scopes),
                 self._disliked(pod),
                 self._move_price(mover),
+                self._redundant_workload(pod),
             )
             known = found.get(key)
             if known is None:
@@ -419,6 +424,7 @@ class _Building:
         """Return groups of offers that have the same price, room and stock, and that no pod or rule distinguishes."""
         live = len(self.sites.nodes)
         topologies = dict.fromkeys(rule.counted.key for rule in self.rules.every)
+        zoned = any(one.zones > 1 for one in self._redundancies.values())
         found: dict[tuple[object, ...], list[int]] = {}
         for o, (offer, site) in enumerate(zip(self.question.offers, self.sites.offers, strict=True)):
             admitted = tuple(o in one.offers for one in self._classes)
@@ -429,6 +435,7 @@ class _Building:
                     stock_of(offer),
                     admitted,
                     tuple(site.labels.get(topology) for topology in topologies),
+                    offer.zone if zoned else "",
                     tuple(rule.admits(site) for rule in self.rules.spreads),
                     tuple(one.disliked[live + o] for one in self._classes if one.disliked),
                 )
@@ -479,15 +486,18 @@ class _Building:
         return self._topologies[topology]
 
     def _counted(self, counted: Counted) -> PodCount:
+        return self._count(self._census.pods(counted.scope), self._topology(counted.key))
+
+    def _count(self, pods: Iterable[Pod], topology: Topology) -> PodCount:
         kinds: set[int] = set()
         others = [0] * len(self.sites.nodes)
-        for pod in self._census.pods(counted.scope):
+        for pod in pods:
             node = self._node(pod)
             if pod.key in self._class_of:
                 kinds.add(self._class_of[pod.key])
             elif node is not None:
                 others[node] += 1
-        return PodCount(self._topology(counted.key), frozenset(kinds), tuple(others))
+        return PodCount(topology, frozenset(kinds), tuple(others))
 
     def _owners(self, rule: Rule) -> frozenset[int]:
         return frozenset(self._class_of[pod.key] for pod in rule.owners if pod.key in self._class_of)
@@ -547,6 +557,36 @@ class _Building:
             census = PodCount(topology, clashing, (0,) * len(self.sites.nodes))
             yield ExactAntiAffinity(census, owners, (), frozenset(broken))
 
+    @cached_property
+    def _redundancies(self) -> Mapping[str, Redundancy]:
+        """What workloads of movers have to keep, by key."""
+        if not self.question.options.redundancy:
+            return {}
+        cluster = self.question.cluster
+        zone_of = live_zone(cluster)
+        owners = {key for mover in self.movers if (key := cluster.controller_key_of(mover.pod)) is not None}
+        needs = {key: redundancy_of(cluster, key, zone_of) for key in sorted(owners)}
+        return {key: needed for key, needed in needs.items() if needed is not None}
+
+    def _redundant_workload(self, pod: Pod) -> str:
+        key = self.question.cluster.controller_key_of(pod)
+        return key if key is not None and key in self._redundancies else ""
+
+    def _redundancy(self, workload: str, needed: Redundancy) -> ExactRedundancy:
+        hosts = Topology(tuple(range(len(self.sites.nodes))), (ALONE,) * len(self._machines))
+        count = self._count(self.question.cluster.pods_by_workload[workload], hosts)
+        return ExactRedundancy(count, replace(count, topology=self._zones), needed.zones)
+
+    @cached_property
+    def _zones(self) -> Topology:
+        """Zones as domains; nodes whose zone is not known are in none."""
+        numbers: dict[str, int] = {UNKNOWN: NOWHERE}
+        live = [machine_of(node)[1] for node in self.question.cluster.nodes]
+        new = [self.question.offers[members[0]].zone for members in self._machines]
+        for zone in (*live, *new):
+            numbers.setdefault(zone, len(numbers) - 1)
+        return Topology(tuple(numbers[zone] for zone in live), tuple(numbers[zone] for zone in new))
+
     def _topology_spread(self, rule: TopologySpread) -> ExactSpread:
         return ExactSpread(
             census=self._counted(rule.counted),
@@ -602,6 +642,10 @@ def _without(problem: ExactInstance, index: int, key: str, *, to: str, offers: t
         anti_affinities=tuple(_split(rule, index, twin) for rule in problem.anti_affinities),
         spreads=tuple(_split(rule, index, twin) for rule in problem.spreads),
         preferences=tuple(_split(rule, index, twin) for rule in problem.preferences),
+        redundancies=tuple(
+            replace(rule, nodes=_split_count(rule.nodes, index, twin), zones=_split_count(rule.zones, index, twin))
+            for rule in problem.redundancies
+        ),
     )
 
 

@@ -23,6 +23,7 @@ from kinema_optimizer.exact.model import (
     ExactClass,
     ExactInstance,
     ExactPreference,
+    ExactRedundancy,
     ExactSolution,
     ExactSpread,
     PodCount,
@@ -342,6 +343,8 @@ def add_rules(layout: ExactLayout) -> None:
         _add_anti_affinity(layout, anti_affinity)
     for spread in layout.problem.spreads:
         _add_topology_spread(layout, spread)
+    for redundancy in layout.problem.redundancies:
+        _add_redundancy(layout, redundancy)
 
 
 def _big_m(layout: ExactLayout, census: PodCount) -> float:
@@ -530,6 +533,24 @@ def _exists(layout: ExactLayout, sites: Sequence[int]) -> Sum:
         layout.row(Sum().add(exists).add(layout.used(site), -1.0), lower=0.0)
     layout.row(Sum().add(exists).add(total(layout.used(site) for site in sites), -1.0), upper=0.0)
     return exists
+
+
+# --- redundancy
+
+
+def _add_redundancy(layout: ExactLayout, rule: ExactRedundancy) -> None:
+    """Leave a pod outside of every node, and one in as many zones as there have to be."""
+    every = layout.counted(rule.nodes, range(len(layout.sites)))
+    for sites in layout.domains(rule.nodes.topology):
+        here = layout.counted(rule.nodes, sites)
+        if here.terms or here.constant:
+            layout.row(Sum().add(every).add(here, -1.0), lower=1.0)
+    if rule.least_zones > 1:
+        served = []
+        for sites in layout.domains(rule.zones.topology):
+            served.append(layout.flag())
+            layout.row(Sum().add(layout.counted(rule.zones, sites)).add(served[-1], -1.0), lower=0.0)
+        layout.row(total(served), lower=float(rule.least_zones))
 
 
 def worth(layout: ExactLayout) -> Sum:

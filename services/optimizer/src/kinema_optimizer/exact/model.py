@@ -152,6 +152,15 @@ class ExactSpread:
 
 
 @dataclass(frozen=True)
+class ExactRedundancy:
+    """The pods of a workload: on two nodes at least, and in so many zones."""
+
+    nodes: PodCount
+    zones: PodCount
+    least_zones: int
+
+
+@dataclass(frozen=True)
 class ExactPreference:
     """A preferred affinity term (`near`), or a preferred anti-affinity term."""
 
@@ -180,6 +189,7 @@ class ExactInstance:
     point_price: int = 0
     """Micro-USD per hour of a weight point of a preference."""
     preferences: tuple[ExactPreference, ...] = ()
+    redundancies: tuple[ExactRedundancy, ...] = ()
     priced: bool = False
     """Moves have a price, be it 0: plans that cost nearly as little do not count as equal."""
     doubled: bool = False
@@ -431,6 +441,7 @@ def flaws(problem: ExactInstance, solution: ExactSolution) -> tuple[str, ...]:
     found += [flaw for rule in problem.affinities for flaw in _affinity_flaws(world, rule)]
     found += [flaw for rule in problem.anti_affinities for flaw in _anti_affinity_flaws(world, rule)]
     found += [flaw for rule in problem.spreads for flaw in _topology_spread_flaws(world, rule)]
+    found += ["a workload loses its redundancy" for rule in problem.redundancies if not _is_redundant(world, rule)]
     return tuple(found)
 
 
@@ -538,6 +549,11 @@ def _topology_spread_flaws(world: _World, rule: ExactSpread) -> Iterator[str]:
     doubled = world.problem.doubled and rule.doubles
     if doubled and _crowded(world, rule, world.doubled(rule.census), world.domains(rule, every)):
         yield "a pod arrives where there are too many already until the old copies have gone"
+
+
+def _is_redundant(world: _World, rule: ExactRedundancy) -> bool:
+    nodes, zones = (sum(count > 0 for count in world.counts(one).values()) for one in (rule.nodes, rule.zones))
+    return nodes > 1 and zones >= rule.least_zones
 
 
 def _fewest(rule: ExactSpread, counts: Counter[int], domains: set[int]) -> int:

@@ -78,6 +78,8 @@ _HOLDING: Final[Mapping[str, tuple[str, _Change]]] = {
 }
 """Code of a held pod → the class of constraints that holds it, and the cluster without that class."""
 _JOBS: Final = "pods of jobs"
+REDUNDANCY: Final = "redundancy"
+"""Constraint that keeps workloads on two nodes, and in their zones."""
 _BY_RULES: Final = {
     "job": _JOBS,
     "unmodeled-field": "rules that are not modeled",
@@ -302,6 +304,9 @@ def price_constraints(problem: Compiled, least: int | None, stop: StopRule) -> t
     if ended is not None or not known:
         return (), Stop(reason=ended or "time-limit", phase=PRICING, iteration=0)
     relaxations = constraint_relaxations(problem.question)
+    if least is not None and problem.question.options.redundancy:  # no bound knows of it
+        loose = replace(problem.question.options, redundancy=False)
+        relaxations = (Relaxation(REDUNDANCY, lambda: replace(problem.question, options=loose)), *relaxations)
     base = least
     if base is None:
         base = lower_bound(problem.relaxed).value if relaxations else 0

@@ -24,6 +24,7 @@ from kinema_core.model.disruption_cost import disruption_cost
 from kinema_core.model.sequencing.waves import order_transition, with_steps
 from kinema_optimizer.planning.leftovers import with_leftovers
 from kinema_optimizer.planning.plan import Outcome, build_plan, keeping, nothing, without_moves
+from kinema_optimizer.planning.redundancy import redundant
 from kinema_optimizer.problem.compile import Compiled
 from kinema_optimizer.request.objective import MICRO, ObjectiveKey, price_of_moves, worth
 from kinema_optimizer.solvers.stopping import ORDER, WAVE, Over, StopRule
@@ -122,6 +123,7 @@ def _complete(problem: Compiled, outcome: Outcome) -> Plan:
     Where nodes that were to go are kept for them, all others on these stay, if that is no worse.
     """
     asked = problem.question
+    outcome = redundant(problem, outcome)
 
     def built(outcome: Outcome) -> Plan:
         plan = build_plan(problem, outcome)
@@ -130,7 +132,7 @@ def _complete(problem: Compiled, outcome: Outcome) -> Plan:
     plan = built(outcome)
     needed = zone_keepers(plan, asked.cluster)
     if needed:
-        outcome = keeping(problem, outcome, needed)
+        outcome = redundant(problem, keeping(problem, outcome, needed))
         plan = built(outcome)
         view = view_of(plan, asked.cluster, asked.offers, now=asked.now, options=asked.options)
         if any(check_rules(view)):  # a spread counts the daemon sets' pods of a node that was to be deleted
@@ -139,7 +141,8 @@ def _complete(problem: Compiled, outcome: Outcome) -> Plan:
     kept = {node.name for node in plan.nodes if node.action == "keep"}.intersection(names)
     if not kept:
         return plan
-    return min((plan, built(keeping(problem, outcome, kept))), key=lambda one: key_of_plan(problem, one))
+    again = built(redundant(problem, keeping(problem, outcome, kept)))
+    return min((plan, again), key=lambda one: key_of_plan(problem, one))
 
 
 def zone_keepers(plan: Plan, cluster: Cluster) -> frozenset[str]:

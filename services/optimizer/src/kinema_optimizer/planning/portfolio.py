@@ -26,6 +26,7 @@ from kinema_optimizer.exact.model import ExactInstance
 from kinema_optimizer.exact.solve import ExactResult, solve_below, solve_exact
 from kinema_optimizer.planning.plan import Outcome, node_cost, nothing, of_names, of_packing
 from kinema_optimizer.planning.preferences import points_given_up, preferred
+from kinema_optimizer.planning.redundancy import redundant
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import Solution, cost, flaws, losses, moves
 from kinema_optimizer.problem.question import Question
@@ -64,6 +65,8 @@ class SolverResult:
 
     Its pods change places whatever that takes: perhaps no order of the moves exists, and none can be taken out.
     """
+    redundancy: int = 0
+    """Micro-USD per hour that it costs more so that workloads keep their redundancy."""
 
 
 class Method(Protocol):
@@ -197,13 +200,21 @@ class Portfolio:
             return self._unsearched()
         for method in METHODS:
             if method.applies(self):
-                self.results += method.solve(self)
+                self.results += [self._redundant(one) for one in method.solve(self)]
         self.fallback = self._cheapest_in_any_order()
         best = joint_bound(self.problem, self._best(), self.results)
         if not self.relocates:
             return best
         # What is proven of plans that only add says nothing of those that move; no plan of this mode deletes a node.
         return replace(best, lower_bound=sum(self.problem.sites.prices.values()), optimal=False)
+
+    def _redundant(self, result: SolverResult) -> SolverResult:
+        """Return the result in which workloads keep their redundancy, with what that costs."""
+        outcome = redundant(self.problem, result.outcome)
+        if outcome is result.outcome:
+            return result
+        price = node_cost(self.problem, outcome) - node_cost(self.problem, result.outcome)
+        return replace(result, outcome=outcome, optimal=False, redundancy=price)
 
     def next_best(self, result: SolverResult, stuck: Sequence[str]) -> SolverResult:
         """Return the next best result after one of the exact model; the fallback where that model knows none for less.
