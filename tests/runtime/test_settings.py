@@ -53,8 +53,8 @@ def test_reads_what_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({"runtime": {"cluster": "c"}, "limt": 7}, ["limt"]),
-        ({"runtime": {"cluster": "c", "nats_usr": "x"}}, ["nats_usr", "$.runtime"]),
+        ({"runtime": {"cluster": "c"}, "limt": 7}, ["limt", "there are runtime, limit, color"]),
+        ({"runtime": {"cluster": "c", "nats_usr": "x"}}, ["nats_usr", "$.runtime", "nats_user"]),
         ({"runtime": {"cluster": "c"}, "limit": "7"}, ["$.limit", "int"]),
         ({"limit": 7}, ["runtime"]),
         ({"runtime": {}}, ["cluster", "$.runtime"]),

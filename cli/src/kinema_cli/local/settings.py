@@ -14,6 +14,7 @@ import msgspec
 
 from kinema_cli.inputs import InputError, UsageError
 from kinema_cli.local.pipeline import SERVICES
+from kinema_core.runtime.settings import known_names
 from kinema_core.runtime.yaml_files import yaml_fault
 
 _PLACES: Final = {"sim": "url", "kwok": "catalog", "delegate": "catalog", "static": "inventory"}
@@ -108,7 +109,9 @@ def _completed(settings: Mapping[str, Any], beside: Mapping[str, object]) -> dic
 
 
 def _may_be(kind: object, fault: str) -> str:
-    """Return which value may stand where another type was found; empty where that takes more than a word."""
+    """Return which value or name may stand where another was found; empty where that takes more than a word."""
+    if names := known_names(kind, fault):
+        return names
     place = _WRONG_TYPE.search(fault)
     for name in place[1].split(".") if place is not None else ():
         if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):

@@ -31,6 +31,7 @@ NATS_FILES: Final = (
 )
 """Settings that name a file with a secret for the broker, or a certificate."""
 _PLACE: Final = re.compile(r" - at `\$\.?([^`]*)`$")
+_UNKNOWN: Final = re.compile(r"^Object contains unknown field `[^`]*`(?: - at `\$([^`]*)`)?$")
 
 
 class SettingsError(Exception):
@@ -158,7 +159,18 @@ def load(kind: type[T], path: str | Path = "", environment: Mapping[str, str] | 
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         guilty = next((name for name in variables if _concerns(str(error), _names(name))), "")
-        raise SettingsError(f"{guilty or path or 'environment'}: {error}") from error
+        raise SettingsError(f"{guilty or path or 'environment'}: {error}{known_names(kind, str(error))}") from error
+
+
+def known_names(kind: Any, fault: str) -> str:  # noqa: ANN401 - any type
+    """Return the settings that there are where msgspec's message names an unknown one; empty for other messages."""
+    found = _UNKNOWN.search(fault)
+    if found is None:
+        return ""
+    for name in re.findall(r"[a-z_]+", found[1] or ""):
+        kind = _fields(kind).get(name)
+    names = ", ".join(_fields(kind))
+    return f"; there are {names}" if names else ""
 
 
 def _read(path: str | Path) -> dict[str, Any]:
