@@ -63,6 +63,15 @@ def test_an_unreachable_broker_is_an_error_and_a_hint(monkeypatch: pytest.Monkey
     ]
 
 
+@pytest.mark.slow
+def test_a_command_that_waits_for_the_broker_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a moment, on standard error, with the address and the longest wait; a quick failure needs no such line."""
+    monkeypatch.setattr(broker, "_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(broker, "connect", lambda settings: connect(replace(settings, nats_connect_seconds=0.2)))
+    found = CliRunner().invoke(app, ["status", "--nats", "nats://op:secret@127.0.0.1:9", "--cluster-name", "c1"])
+    assert found.stderr.splitlines()[0] == "waiting up to 5 s for the broker at nats://127.0.0.1:9"
+
+
 def test_wrong_options_are_an_error_and_a_hint() -> None:
     """Like every other error, on one line with its prefix, and exit code 2."""
     wrong = CliRunner().invoke(app, ["plan", "--catalogue", "x"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from kinema_cli.inputs import UsageError, cluster_name
+from kinema_cli.output import print_note
 from kinema_core.runtime.bus import Bus
 from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.settings import NATS_FILES, RuntimeSettings
@@ -17,6 +19,8 @@ T = TypeVar("T")
 
 _FROM_ENVIRONMENT: Final = (*NATS_FILES, "nats_user", "nats_server_name")
 """Settings that a variable of the environment gives: `KINEMA_NATS_PASSWORD_FILE` and so on."""
+_QUIET_SECONDS: Final = 1.0
+"""After them a command that still connects shows that it does."""
 
 
 class AddressError(UsageError):
@@ -76,8 +80,13 @@ def environment_of(settings: RuntimeSettings) -> dict[str, str]:
 
 
 async def on_bus(settings: RuntimeSettings, work: Callable[[Bus], Awaitable[T]]) -> T:
-    """Connect, do the work, and close the connection; raises BusError."""
-    bus = await connect(settings)
+    """Connect, do the work, and close the connection; a wait for the broker is shown. Raises BusError."""
+    note = f"waiting up to {settings.nats_connect_seconds:g} s for the broker at {settings.nats_url}"
+    shown = asyncio.get_running_loop().call_later(_QUIET_SECONDS, print_note, note)
+    try:
+        bus = await connect(settings)
+    finally:
+        shown.cancel()
     try:
         return await work(bus)
     finally:

@@ -17,6 +17,7 @@ from kinema_cli.inputs import UsageError
 from kinema_cli.output import Format
 from kinema_cli.status.command import run_status, status_table
 from kinema_cli.status.pipeline import Status, read_status
+from kinema_cli.status.plans import read_plans
 from kinema_core.events import (
     AnyBody,
     ClusterDelta,
@@ -104,6 +105,25 @@ async def test_nothing_said_is_empty() -> None:
     found = await Told().status()
     assert found.empty
     assert not found.pause.paused
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ExecutionAborted(plan="e3", fencing=1, reason="operator", detail="ada: too slow"),
+        ExecutionCompleted(plan="e3", fencing=1),
+        None,
+    ],
+)
+async def test_a_plan_has_the_phase_that_kinema_plans_prints(end: ExecutionAborted | ExecutionCompleted | None) -> None:
+    """Both commands name the same phase and reason of the newest plan, also after its end."""
+    told = await Told().say(ClusterSnapshot(version=7, objects=()), STARTED, PLAN, PlanAccepted(plan="e3", version=7))
+    if end is not None:
+        await told.say(end)
+    found = (await told.status()).plan
+    (line,) = await read_plans(told.bus, 1)
+    assert found is not None
+    assert (found.phase, found.reason) == (line.phase, line.why)
 
 
 async def test_state_is_the_newest_version_with_its_age() -> None:
@@ -334,7 +354,7 @@ async def test_table_says_it_in_words() -> None:
         PlanAccepted(plan="e3", version=7), intended("a"), intended("b"), failed("b"), ExecutionPaused(by="kim")
     )
     text = shown(await told.status())
-    for said in ("version 7", "by kim", "$1.70/h → $0.56/h", "Approved", "running: boot a", "failed: b: stock-out"):
+    for said in ("version 7", "by kim", "$1.70/h → $0.56/h", "Running", "running: boot a", "failed: b: stock-out"):
         assert said in text
 
 

@@ -18,7 +18,17 @@ from kinema_cli.status.execution import (
     steps_of,
 )
 from kinema_cli.status.plan_ids import short_id
-from kinema_cli.status.plans import IN_PART, completed_phase, cost_reached, format_cost, usd_after, usd_before
+from kinema_cli.status.plans import (
+    DECIDED_KINDS,
+    IN_PART,
+    PENDING,
+    completed_phase,
+    cost_reached,
+    format_cost,
+    phase_of,
+    usd_after,
+    usd_before,
+)
 from kinema_core.events import (
     ClusterDelta,
     ClusterSnapshot,
@@ -85,7 +95,7 @@ class PlanStatus(msgspec.Struct, frozen=True, kw_only=True):
     gap: float | None
     moves: int
     phase: str
-    """`Pending`, `Approved`, `Rejected` or `AwaitingApproval`."""
+    """As in `PlanState`."""
     rule: str = ""
     reason: str = ""
     would_change: str = ""
@@ -339,10 +349,8 @@ def _plan(newest: Mapping[str, Stored]) -> PlanStatus | None:
     if found is None:
         return None
     item, plan = found
-    verdicts = [
-        newest[kind] for kind in ("plan-accepted", "plan-rejected", "plan-approval-requested") if kind in newest
-    ]
-    mine = [other for other in verdicts if getattr(other.event.body, "plan", None) == item.event.id]
+    decided = [newest[kind] for kind in DECIDED_KINDS if kind in newest]
+    mine = [other for other in decided if getattr(other.event.body, "plan", None) == item.event.id]
     last = max(mine, key=lambda other: other.sequence, default=None)
     verdict = last.event.body if last is not None else None
     proposal = PlanStatus(
@@ -356,19 +364,19 @@ def _plan(newest: Mapping[str, Stored]) -> PlanStatus | None:
         unit=plan.cost.unit,
         gap=plan.cost.gap,
         moves=plan.moves,
-        phase="Pending",
+        phase=PENDING,
     )
-    match verdict:
-        case PlanAccepted(figures=figures):
-            return msgspec.structs.replace(proposal, phase="Approved", figures=figures)
-        case PlanRejected() | PlanApprovalRequested():
-            return msgspec.structs.replace(
-                proposal,
-                phase="Rejected" if isinstance(verdict, PlanRejected) else "AwaitingApproval",
-                rule=verdict.rule,
-                reason=verdict.reason,
-                would_change=verdict.would_change,
-                figures=verdict.figures,
-            )
-        case _:
-            return proposal
+    if verdict is None:
+        return proposal
+    phase, why = phase_of(verdict)
+    if not isinstance(verdict, PlanRejected | PlanApprovalRequested):
+        figures = verdict.figures if isinstance(verdict, PlanAccepted) else EMPTY  # the end's are the execution's
+        return msgspec.structs.replace(proposal, phase=phase, reason=why, figures=figures)
+    return msgspec.structs.replace(
+        proposal,
+        phase=phase,
+        rule=verdict.rule,
+        reason=verdict.reason,
+        would_change=verdict.would_change,
+        figures=verdict.figures,
+    )

@@ -22,6 +22,7 @@ from kinema_core.events import (
     Purpose,
     StepSucceeded,
 )
+from kinema_core.events.body import Body
 from kinema_core.model.purpose import purpose_of
 from kinema_core.runtime.bus import Bus, Stored
 
@@ -38,13 +39,14 @@ _PHASES: Final[Mapping[type, str]] = {
     PlanRejected: REFUSED,
     ExecutionAborted: ABORTED,
 }
-_DECIDED_KINDS: Final = (
+DECIDED_KINDS: Final = (
     "plan-accepted",
     "plan-approval-requested",
     "plan-rejected",
     "execution-completed",
     "execution-aborted",
 )
+"""Events about a proposed plan; the newest has its phase."""
 
 
 class PlanState(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,19 +89,24 @@ class PlanLine(msgspec.Struct, frozen=True, kw_only=True):
 async def read_plan_states(bus: Bus) -> dict[str, PlanState]:
     """Return the phase of every decided plan by its id, in the order of the last event about each."""
     states: dict[str, PlanState] = {}
-    async for item in bus.read("LOG", kinds=_DECIDED_KINDS):
+    async for item in bus.read("LOG", kinds=DECIDED_KINDS):
         if isinstance(item, Stored):
             body = item.event.body
-            reason, detail = getattr(body, "reason", ""), getattr(body, "detail", "")
-            state, why = _PHASES.get(type(body), ""), f"{reason}: {detail}" if detail else reason
-            if isinstance(body, ExecutionCompleted):
-                state, why = completed_phase(body)
+            state, why = phase_of(body)
             plan = str(getattr(body, "plan", ""))
             states.pop(plan, None)
             rule = str(getattr(body, "rule", ""))
             end = body if isinstance(body, ExecutionCompleted) else None
             states[plan] = PlanState(phase=state, why=why, rule=rule, iteration=item.event.iteration, end=end)
     return states
+
+
+def phase_of(body: Body) -> tuple[str, str]:
+    """Return the phase of a plan after a decision about it or the end of its execution, and the reason."""
+    if isinstance(body, ExecutionCompleted):
+        return completed_phase(body)
+    reason, detail = getattr(body, "reason", ""), getattr(body, "detail", "")
+    return _PHASES.get(type(body), ""), f"{reason}: {detail}" if detail else reason
 
 
 def completed_phase(end: ExecutionCompleted) -> tuple[str, str]:
