@@ -283,7 +283,7 @@ class Kubelet:
             if now < asked.due or (kind != "startup" and "startup" in one.asked and not one.is_up):
                 continue
             asked.due = now + asked.probe.period
-            well = _answers(address, asked.probe)
+            well = _answers(address, one.engine_name, asked.probe)
             asked.successes, asked.failures = (asked.successes + 1, 0) if well else (0, asked.failures + 1)
             if kind == "readiness":
                 one.is_ready = asked.successes >= asked.probe.successes or (
@@ -363,7 +363,13 @@ def _address(state: JSON) -> str:
     return str(found)
 
 
-def _answers(address: str, probe: Probe) -> bool:
+def _answers(address: str, container: str, probe: Probe) -> bool:
+    if probe.command:
+        command = ["docker", "exec", container, *probe.command]
+        try:
+            return subprocess.run(command, capture_output=True, check=False, timeout=probe.timeout).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
     try:
         with urllib.request.urlopen(f"http://{address}:{probe.port}{probe.path}", timeout=probe.timeout) as answer:
             return bool(answer.status == 200)

@@ -86,6 +86,8 @@ class Fields:
 class Probe:
     """How a container is asked how it is. Times in seconds."""
 
+    command: tuple[str, ...]
+    """Run in the container; empty: the address is asked."""
     path: str
     port: int
     delay: float
@@ -392,11 +394,12 @@ def _resources(given: Fields) -> Iterator[str]:
 
 
 def _probe(given: Fields, ports: Mapping[str, int]) -> Probe:
-    with given, given.within("httpGet") as asked:
+    with given, given.within("httpGet") as asked, given.within("exec") as run:
         asked.take_one_of("scheme", "HTTP")
-        port = asked.take("port")
+        port = asked.take("port", 0)
         return Probe(
-            path=asked.take("path"),
+            command=tuple(run.take("command", ())),
+            path=asked.take("path", ""),
             port=port if isinstance(port, int) else ports[port],
             delay=given.take("initialDelaySeconds", 0),
             period=given.take("periodSeconds", 10),

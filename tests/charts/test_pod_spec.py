@@ -151,7 +151,7 @@ def test_every_field_has_its_effect(tmp_path: Path) -> None:
         (("containers", 0, "volumeMounts", 0, "subPath"), "x", "spec.containers[0].volumeMounts[0].subPath"),
         (("containers", 0, "securityContext", "privileged"), True, "spec.containers[0].securityContext.privileged"),
         (("containers", 0, "resources", "limits", "gpu"), "1", "spec.containers[0].resources.limits.gpu"),
-        (("containers", 0, "readinessProbe", "exec"), {}, "spec.containers[0].readinessProbe.exec"),
+        (("containers", 0, "readinessProbe", "grpc"), {}, "spec.containers[0].readinessProbe.grpc"),
         (("volumes", 0), {"name": "tmp", "hostPath": {"path": "/"}}, "spec.volumes[0].hostPath"),
         (("volumes", 0, "emptyDir", "medium"), "HugePages", "spec.volumes[0].emptyDir.medium: 'HugePages'"),
         (("securityContext", "runAsUser"), 0, "spec.containers[0].securityContext.runAsNonRoot: without a user"),
