@@ -1,9 +1,17 @@
 """Landing of steered pods: how many new pods kube-scheduler puts on their planned nodes, by its configuration.
 
-    python -m benchmarks.steering [--scene default] [--nodes 1000] [--workloads 60] [--out FILE]
+    python -m benchmarks.steering [--scene default] [--fate killed] [--nodes 1000] [--workloads 60] [--out FILE]
 
 API server, controllers and kube-scheduler are real; nodes are objects without a kubelet, because a landing ends with
-the binding. Each workload asks for new pods, all planned on one node with room, as a surge does.
+the binding. Each workload asks for new pods, all planned on one node with room, as a surge does. A process of its own
+leads them, as the rescheduler does; `--prefer` leaves that out.
+
+A fate is what becomes of pods that cannot land as planned:
+
+- `killed`: the planned nodes have no room, and the process that leads ends by SIGKILL once a pod was refused;
+- `full`: the planned nodes have no room, and the process goes on;
+- `burst`: an autoscaler asks for three times as many pods as the plan has;
+- `priority`: the planned nodes are full of pods that the new ones could preempt.
 """
 
 from __future__ import annotations
@@ -14,9 +22,12 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import datetime
+from multiprocessing import get_context
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -27,11 +38,13 @@ from tests.controlplane.plane import ControlPlane, Options, running
 from benchmarks.machine import write_result
 from kinema_cli.admin.steering_policy import install
 from kinema_core.events import Step
+from kinema_core.runtime.clock import SystemClock
 from kinema_kubernetes.objects import Json
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
+from kinema_rescheduler.kubernetes.landing import LandingKeeper
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
-from kinema_rescheduler.names import DISRUPTED
+from kinema_rescheduler.names import DISRUPTED, LANDING_NAME, STEERING_NAMESPACE
 from kinema_rescheduler.plan.limits import Limits
 
 _FIT: Final = "NodeResourcesFit"
@@ -65,6 +78,8 @@ SCENES: Final[Mapping[str, Mapping[str, Any]]] = {
     "default-constraints": _profile("PodTopologySpread", {"defaultConstraints": _SPREAD, "defaultingType": "List"}),
 }
 """Configurations of kube-scheduler, by name."""
+FATES: Final = ("killed", "full", "burst", "priority")
+"""What keeps pods from landing as planned."""
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _FLAGS: Final = {
     # Without kubelets no node may become NotReady, and no node starts with the taint of one.
@@ -78,6 +93,7 @@ _ABREAST: Final = 16
 """Requests at a time."""
 _LONGEST_SECONDS: Final = 90.0
 _LOOK_SECONDS: Final = 0.5
+_KEEP_SECONDS: Final = 0.3
 
 
 @dataclass(frozen=True)
@@ -109,14 +125,15 @@ def _spec(cpu: int) -> Json:
     return {"containers": [{"name": "main", "image": "none", "resources": {"requests": requests}}]}
 
 
-def _deployment(name: str, replicas: int) -> Json:
+def _deployment(name: str, replicas: int, priority: str) -> Json:
     labels = {"app": name}
-    template = {"metadata": {"labels": labels}, "spec": _spec(200)}
+    spec = {**_spec(200), **({"priorityClassName": priority} if priority else {})}
+    template = {"metadata": {"labels": labels}, "spec": spec}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
 
 
-async def _fill(api: FencedClient, size: Size) -> list[str]:
+async def _fill(api: FencedClient, size: Size, priority: str) -> list[str]:
     """Create nodes, pods that take different shares of them, and the workloads; return the nodes with room."""
     leaving = [{"key": DISRUPTED, "value": "it-1", "effect": "NoSchedule"}]
     names = [f"node-{number:04d}" for number in range(size.nodes)]
@@ -132,7 +149,7 @@ async def _fill(api: FencedClient, size: Size) -> list[str]:
         for number, name in enumerate(with_room)
     ]
     await _side_by_side(api.create(_PODS, body) for body in fillers)
-    workloads = [_deployment(f"web-{number}", size.replicas) for number in range(size.workloads)]
+    workloads = [_deployment(f"web-{number}", size.replicas, priority) for number in range(size.workloads)]
     await _side_by_side(api.create(_DEPLOYMENTS, body) for body in workloads)
     await _bound(api, len(fillers) + size.workloads * size.replicas)
     return with_room
@@ -148,33 +165,108 @@ async def _bound(api: FencedClient, count: int) -> list[Json]:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _surge(api: FencedClient, writer: KubernetesWriter, planned: Mapping[str, str], size: Size) -> list[Json]:
-    """Steer and scale up these workloads; return their new pods."""
-    before = {pod["metadata"]["uid"] for pod in await api.items(_PODS)}
-    for name, target in planned.items():
-        step = Step(
-            id=f"prefer-nodes/{name}",
+def _steps(planned: Mapping[str, str], size: Size) -> tuple[Step, ...]:
+    """Return the steps that publish where the new pods of these workloads are to go."""
+    return tuple(
+        Step(
+            id=f"prefer-nodes/{name}/1",
             kind="prefer-nodes",
             target=f"Deployment/{_NAMESPACE}/{name}",
-            nodes=(target,),
+            nodes=(target,) * size.moved,
         )
+        for name, target in planned.items()
+    )
+
+
+async def _keep(kubeconfig: str, steps: Sequence[Step]) -> None:
+    api = await connect(kubeconfig)
+    keeper = LandingKeeper(api, clock=SystemClock(), patience_seconds=Limits().landing_seconds)
+    while True:
+        await keeper.keep(steps)
+        await asyncio.sleep(_KEEP_SECONDS)
+
+
+def _lead(kubeconfig: str, steps: Sequence[Step]) -> None:
+    """Lead new pods until the process is killed: entry point of a process."""
+    asyncio.run(_keep(kubeconfig, steps))
+
+
+@contextmanager
+def _leading(kubeconfig: str, steps: Sequence[Step]) -> Iterator[SpawnProcess]:
+    """Lead new pods within the block, in a process of its own."""
+    process = get_context("spawn").Process(target=_lead, args=(kubeconfig, steps), daemon=True)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+async def _surge(
+    api: FencedClient,
+    planned: Mapping[str, str],
+    size: Size,
+    *,
+    asked: int,
+    led: bool = True,
+    refused: Callable[[], None] | None = None,
+) -> list[Json]:
+    """Steer and scale up these workloads; return their new pods. `refused` is called once one was refused a node."""
+    before = {pod["metadata"]["uid"] for pod in await api.items(_PODS)}
+    writer = KubernetesWriter(api)
+    for step in _steps(planned, size):
         await writer.perform(Order(step=step, plan="plan-1", iteration="it-1"))
     await asyncio.sleep(Limits().steer_seconds)
-    more = {"spec": {"replicas": size.replicas + size.moved}}
+    if led:
+        await _until_led(api)
+    more = {"spec": {"replicas": size.replicas + asked}}
     await _side_by_side(api.patch(f"{_DEPLOYMENTS}/{name}", more) for name in planned)
-    pods = await _bound(api, len(before) + size.moved * len(planned))
+    if refused is not None:
+        await _until(api, before, 1, _was_refused)
+        refused()
+    pods = await _until(api, before, asked * len(planned), lambda pod: bool(pod["spec"].get("nodeName")))
     return [pod for pod in pods if pod["metadata"]["uid"] not in before]
 
 
-def _waited(pod: Json) -> float:
-    """Return the seconds from a pod's creation to its binding; they are whole, as Kubernetes stamps them."""
+async def _until_led(api: FencedClient) -> None:
+    """Wait until the process that leads has begun."""
+    path = f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps/{LANDING_NAME}"
+    while not (await api.get(path)).get("data"):  # noqa: ASYNC110 - nothing signals it
+        await asyncio.sleep(_KEEP_SECONDS)
+
+
+def _was_refused(pod: Json) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(condition.get("reason") == "SchedulerError" for condition in conditions)
+
+
+async def _until(api: FencedClient, before: set[str], count: int, holds: Callable[[Json], bool]) -> list[Json]:
+    """Return all pods once so many new ones have a property, or the time is up."""
+    end = time.monotonic() + _LONGEST_SECONDS
+    while True:
+        pods = await api.items(_PODS)
+        new = [pod for pod in pods if pod["metadata"]["uid"] not in before]
+        if sum(1 for pod in new if holds(pod)) >= count or time.monotonic() > end:
+            return pods
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _bound_at(pod: Json) -> datetime | None:
+    """Return when a pod was bound."""
     times = [
         condition["lastTransitionTime"]
         for condition in (pod.get("status") or {}).get("conditions") or []
         if condition["type"] == "PodScheduled" and condition["status"] == "True"
     ]
+    return datetime.fromisoformat(times[0]) if times else None
+
+
+def _waited(pod: Json) -> float:
+    """Return the seconds from a pod's creation to its binding; they are whole, as Kubernetes stamps them."""
+    bound = _bound_at(pod)
     created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
-    return (datetime.fromisoformat(times[0]) - created).total_seconds() if times else float("inf")
+    return (bound - created).total_seconds() if bound is not None else float("inf")
 
 
 def _figures(pods: Sequence[tuple[Json, str]], asked: int) -> dict[str, object]:
@@ -195,44 +287,122 @@ def _figures(pods: Sequence[tuple[Json, str]], asked: int) -> dict[str, object]:
     }
 
 
-async def _measure(plane: ControlPlane, size: Size) -> dict[str, object]:
-    api = await connect(str(plane.admin.write_kubeconfig(plane.folder / "benchmark.kubeconfig")))
+async def _ready_for_moves(plane: ControlPlane, size: Size, priority: str = "") -> tuple[FencedClient, str, list[str]]:
+    """Return a connection, its kubeconfig and the nodes with room of a filled cluster, with the policies installed."""
+    kubeconfig = str(plane.admin.write_kubeconfig(plane.folder / "benchmark.kubeconfig"))
+    api = await connect(kubeconfig)
+    await install(api.client)
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": LANDING_NAME}, "data": {}}
+    await api.create(f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps", body)
+    if priority:
+        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+        await api.create(
+            "/apis/scheduling.k8s.io/v1/priorityclasses", {**kind, "metadata": {"name": priority}, "value": 1000}
+        )
+    return api, kubeconfig, await _fill(api, size, priority)
+
+
+async def _refusals(api: FencedClient) -> int:
+    """Return how often kube-scheduler was refused a binding, as its Events count."""
+    events = await api.items(f"/apis/events.k8s.io/v1/namespaces/{_NAMESPACE}/events")
+    refused = [event for event in events if LANDING_NAME in (event.get("note") or "")]
+    return sum((event.get("series") or {}).get("count", 1) for event in refused)
+
+
+async def _measure(plane: ControlPlane, size: Size, *, prefer: bool) -> dict[str, object]:
+    api, kubeconfig, with_room = await _ready_for_moves(plane, size)
     try:
-        await install(api.client)
-        with_room = await _fill(api, size)
-        writer = KubernetesWriter(api)
         names = [f"web-{number}" for number in range(size.workloads)]
         found: list[tuple[Json, str]] = []
         for first in range(0, size.workloads, size.together):
             planned = {name: with_room[first + offset] for offset, name in enumerate(names[first:][: size.together])}
-            new = await _surge(api, writer, planned, size)
+            with nullcontext() if prefer else _leading(kubeconfig, _steps(planned, size)):
+                new = await _surge(api, planned, size, asked=size.moved, led=not prefer)
             found += [(pod, planned[pod["metadata"]["labels"]["app"]]) for pod in new]
-        return _figures(found, size.workloads * size.moved)
+        return {**_figures(found, size.workloads * size.moved), "refused_bindings": await _refusals(api)}
     finally:
         await api.close()
 
 
-def measure_scene(scene: str, size: Size) -> dict[str, object]:
-    """Measure one configuration on a control plane of its own."""
+def measure_scene(scene: str, size: Size, *, prefer: bool = False) -> dict[str, object]:
+    """Measure one configuration on a control plane of its own; `prefer`: no process leads the pods."""
     options = Options(only=PROGRAMS, flags=_FLAGS, scheduling=SCENES[scene])
     with tempfile.TemporaryDirectory() as folder, running(Path(folder), options) as plane:
-        return asyncio.run(_measure(plane, size))
+        return asyncio.run(_measure(plane, size, prefer=prefer))
+
+
+async def _fate(plane: ControlPlane, size: Size, fate: str) -> dict[str, object]:
+    api, kubeconfig, with_room = await _ready_for_moves(plane, size, "high" if fate == "priority" else "")
+    try:
+        planned = {f"web-{number}": with_room[number] for number in range(size.workloads)}
+        if fate != "burst":
+            await _side_by_side(_crowd(api, name) for name in planned.values())
+        fillers = {pod["metadata"]["uid"] for pod in await api.items(_PODS)}
+        killed: list[float] = []
+        with _leading(kubeconfig, _steps(planned, size)) as process:
+
+            def kill() -> None:
+                process.kill()
+                killed.append(SystemClock().now().timestamp())
+
+            asked = size.moved * (3 if fate == "burst" else 1)
+            new = await _surge(api, planned, size, asked=asked, refused=kill if fate == "killed" else None)
+        left = {pod["metadata"]["uid"] for pod in await api.items(_PODS)}
+        figures = _figures([(pod, planned[pod["metadata"]["labels"]["app"]]) for pod in new], asked * len(planned))
+        if killed:
+            ends = [end.timestamp() if (end := _bound_at(pod)) is not None else float("inf") for pod in new]
+            figures["seconds_after_kill"] = round(max(ends) - killed[0], 1)
+        return {
+            **figures,
+            "planned": size.moved * len(planned),
+            "refused_bindings": await _refusals(api),
+            "others_preempted": len(fillers - left),
+            "nominated_still": sum(1 for pod in new if (pod.get("status") or {}).get("nominatedNodeName")),
+            "required_terms": sum(1 for pod in new if "requiredDuring" in json.dumps(pod["spec"])),
+        }
+    finally:
+        await api.close()
+
+
+async def _crowd(api: FencedClient, name: str) -> None:
+    """Fill a node, so that it takes no pod more."""
+    pods = await api.items(_PODS, fieldSelector=f"spec.nodeName={name}")
+    used = sum(_cpu(pod) for pod in pods)
+    spec = {**_spec(4000 - used - 100), "nodeName": name}
+    await api.create(_PODS, {"metadata": {"name": f"crowd-{name}"}, "spec": spec})
+
+
+def _cpu(pod: Json) -> int:
+    return sum(int(one["resources"]["requests"]["cpu"].removesuffix("m")) for one in pod["spec"]["containers"])
+
+
+def measure_fate(fate: str, size: Size) -> dict[str, object]:
+    """Measure what becomes of pods that cannot land as planned."""
+    options = Options(only=PROGRAMS, flags=_FLAGS)
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder), options) as plane:
+        return asyncio.run(_fate(plane, size, fate))
 
 
 def main() -> None:
     """Entry point of `python -m benchmarks.steering`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scene", choices=tuple(SCENES), action="append", help="configuration; all without it")
+    parser.add_argument("--fate", choices=FATES, action="append", help="what keeps pods from landing; all without it")
+    parser.add_argument("--prefer", action="store_true", help="the planned nodes are only preferred; no fates")
     parser.add_argument("--nodes", type=int, default=Size.nodes)
     parser.add_argument("--workloads", type=int, default=Size.workloads)
     parser.add_argument("--out", type=Path, default=Path("out/bench/steering.json"))
     arguments = parser.parse_args()
     size = Size(nodes=arguments.nodes, workloads=arguments.workloads)
+    every = not (arguments.scene or arguments.fate)
     found: dict[str, object] = {}
-    for scene in arguments.scene or SCENES:
-        found[scene] = measure_scene(scene, size)
+    for scene in SCENES if every else arguments.scene or ():
+        found[scene] = measure_scene(scene, size, prefer=arguments.prefer)
         print(json.dumps({scene: found[scene]}), file=sys.stderr)
-    write_result("steering", found, arguments.out, nodes=size.nodes, with_room=size.with_room)
+    for fate in FATES if every and not arguments.prefer else arguments.fate or ():
+        found[fate] = measure_fate(fate, replace(size, workloads=size.together))
+        print(json.dumps({fate: found[fate]}), file=sys.stderr)
+    write_result("steering", found, arguments.out, nodes=size.nodes, with_room=size.with_room, led=not arguments.prefer)
 
 
 if __name__ == "__main__":

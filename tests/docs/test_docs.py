@@ -18,6 +18,7 @@ from kinema_core.model.vocabulary import (
     SAFE_TO_EVICT,
     SCALE_DOWN_DISABLED,
     SPOT,
+    STEERING,
     STRATEGY,
 )
 from kinema_observer.adapters.source import RESOURCES
@@ -62,6 +63,7 @@ def test_every_annotation_that_controls_moves_is_listed() -> None:
         SAFE_TO_EVICT,
         SCALE_DOWN_DISABLED,
         SPOT,
+        STEERING,
         STRATEGY,
     }
     assert all(f"`{way}`" in rows[STRATEGY] for way in CHOICES)

@@ -14,6 +14,7 @@ import pytest
 from tests.controlplane.nodes import QUICK
 
 from kinema_core.events import FrozenMap, Step, StepKind, StepSucceeded
+from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.envelope import origin
 from kinema_kubernetes.claim import PATH as CLAIM
 from kinema_kubernetes.claim import ClusterClaim
@@ -23,9 +24,10 @@ from kinema_rescheduler.errors import PermanentError, TransientError, effect_err
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.kubernetes.events import KubernetesEvents
 from kinema_rescheduler.kubernetes.fenced import FencedClient
+from kinema_rescheduler.kubernetes.landing import LandingKeeper
 from kinema_rescheduler.kubernetes.volumes import Attachments, check_detached
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
-from kinema_rescheduler.names import FLOOR_BEFORE, STEERING_NAME, STEERING_NAMESPACE
+from kinema_rescheduler.names import FLOOR_BEFORE, LANDING_NAME, STEERING_NAME, STEERING_NAMESPACE
 
 NAMESPACE = "capable"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
@@ -143,6 +145,24 @@ async def _steer(ground: Ground) -> None:
     assert found["data"] == {"uid-2": ground.node}
 
 
+async def _lead(ground: Ground) -> None:
+    made = await ground.workload("Deployment")
+    metadata = {"name": f"{made.target.rpartition('/')[2]}-waits", "labels": {"app": made.target.rpartition("/")[2]}}
+    spec = {"containers": [{"name": "c", "image": "example/none:1"}], "nodeSelector": {"nowhere": "true"}}
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    pod = await ground.admin.create(pods, {"metadata": metadata, "spec": spec})
+    keeper = LandingKeeper(ground.api, clock=SystemClock(), patience_seconds=10)
+    step = Step(id="p", kind="prefer-nodes", target=made.target, nodes=(ground.node,))
+    await ground.until(f"{pods}/{metadata['name']}", lambda found: "conditions" in found["status"])  # it was tried
+    await keeper.keep([step])
+    found = await ground.admin.get(f"{pods}/{metadata['name']}")
+    assert found["status"]["nominatedNodeName"] == ground.node
+    await ground.admin.delete(f"{pods}/{metadata['name']}", uid(pod))
+    await keeper.keep([])
+    written = await ground.admin.get(f"{CONFIG_MAPS}/{LANDING_NAME}")
+    assert not written.get("data")
+
+
 async def _surge(ground: Ground, kind: str) -> None:
     made = await ground.workload(kind)
     fields: dict[str, Any] = {"uid": made.uid, "pods": (made.victim,)}
@@ -217,6 +237,7 @@ CAPABILITIES: Mapping[str, Callable[[Ground], Awaitable[None]]] = {
     "mark a node": _mark,
     "see what a node has attached": _see_volumes,
     "steer new pods": _steer,
+    "lead new pods": _lead,
     "surge a Deployment": lambda ground: _surge(ground, "Deployment"),
     "surge a ReplicaSet": lambda ground: _surge(ground, "ReplicaSet"),
     "surge a ReplicationController": lambda ground: _surge(ground, "ReplicationController"),
@@ -246,6 +267,6 @@ async def clean_up(admin: FencedClient) -> None:
 
 async def forget_all(admin: FencedClient) -> None:
     """Take away the objects that are ours alone, so that their creation comes first again."""
-    for path in (f"{CONFIG_MAPS}/{STEERING_NAME}", CLAIM):
+    for path in (f"{CONFIG_MAPS}/{STEERING_NAME}", f"{CONFIG_MAPS}/{LANDING_NAME}", CLAIM):
         with suppress(NotFoundError):
             await admin.client.request("DELETE", path)

@@ -116,6 +116,8 @@ class MemoryWriter:
 
     def _steer(self, order: Order) -> Made:
         steering, step = self._cluster.steering, order.step
+        if not step.nodes:
+            return Made("void")
         key = steering_key(step.target, step.uid)
         if steering.get(key) == step.nodes:
             return Made("adopted")

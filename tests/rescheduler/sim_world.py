@@ -36,6 +36,7 @@ from kinema_kubernetes.claim import ClusterClaim
 from kinema_observer.logic.kubernetes import decode_object
 from kinema_rescheduler.kubernetes.events import KubernetesEvents
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
+from kinema_rescheduler.kubernetes.landing import LandingKeeper
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.plan.limits import Limits
@@ -160,7 +161,8 @@ class ApiWorld(ABC):
         api = await connect(str(self.kubeconfig), fence=fence)
         own = self.provider(api, fence)
         events = KubernetesEvents(api, "test")
-        claim = {"claim": self.claim} if self.claim is not None else {}
+        patience = (limits or Limits()).landing_seconds
+        landing = LandingKeeper(api, clock=self.clock, patience_seconds=patience)
 
         def fault(name: str) -> None:
             if name == crash_at and not self.crashes:
@@ -180,7 +182,9 @@ class ApiWorld(ABC):
                 health=Health("rescheduler", NAME),
                 writer=KubernetesWriter(api),
                 provider=provided(api) if provided is not None else own,
-                dependencies=Dependencies(fence=fence, report=events.report, fault=fault, **claim),
+                dependencies=Dependencies(
+                    fence=fence, claim=self.claim, landing=landing, report=events.report, fault=fault
+                ),
             )
             return asyncio.create_task(service.run())
 

@@ -148,10 +148,10 @@ load them into a Prometheus without its operator.
 {{/* What `helm uninstall` leaves, and why. */}}
 {{- define "kinema.stays" -}}
 `helm uninstall` leaves:
-- MutatingAdmissionPolicy kinema-steering and its binding: without a plan they change no pod, and a policy that is
-  installed again after its removal has no effect until the API server restarts. `kinema setup --no-placement-policy`
-  removes them, and the Lease.
-- in kube-system: ConfigMap kinema-steering, Lease kinema, and the provider's ledger of ordered nodes.
+- MutatingAdmissionPolicy kinema-steering, ValidatingAdmissionPolicy kinema-landing and their bindings: without a plan
+  they change and refuse no pod, and a policy that is installed again after its removal has no effect until the API
+  server restarts. `kinema setup --no-placement-policy` removes them, and the Lease.
+- in kube-system: ConfigMaps kinema-steering and kinema-landing, Lease kinema, and the provider's ledger of ordered nodes.
 - with the broker of the chart kinema-nats: Secret kinema-nats and PersistentVolumeClaim data-kinema-nats-0, so that a
   second installation goes on with the same streams.
 {{- end -}}

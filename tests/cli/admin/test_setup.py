@@ -64,7 +64,7 @@ async def test_steering_alone_asks_no_broker(kubeconfig: Path) -> None:
     """Installing and removing take a kubeconfig only; streams are not mentioned."""
     on = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig))
     assert (on.exit_code, on.stderr) == (0, "")
-    assert on.stdout.startswith("placement policy: this Kubernetes has no mutating admission policies")
+    assert on.stdout.startswith("placement policy: this Kubernetes has no admission policies")
     off = await asyncio.to_thread(setup, "--kubeconfig", str(kubeconfig), "--no-placement-policy")
     assert (off.exit_code, off.stderr) == (0, "")
     assert off.stdout == "placement policy: absent\nLease kube-system/kinema: absent\n"

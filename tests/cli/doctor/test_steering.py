@@ -15,7 +15,7 @@ from kinema_cli.doctor.checks import Finding
 from kinema_cli.doctor.examine import Subject, examine
 from kinema_cli.local.up import UpOptions, _is_well, _pipeline_options
 from kinema_kubernetes.client import connect
-from kinema_rescheduler.names import STEERING_NAME
+from kinema_rescheduler.names import LANDING_NAME, STEERING_NAME
 from kinema_sim.front.kube import KubeFront
 from kinema_sim.scenarios.registry import SCENARIOS
 
@@ -27,6 +27,7 @@ class Policies:
 
     def __init__(self) -> None:
         self.version = "v1"
+        self.mutating = True
         self.denied = ""
         self.objects: dict[str, Any] = {}
 
@@ -36,11 +37,12 @@ class Policies:
         if self.denied and self.denied in path:
             return web.json_response({"kind": "Status", "message": "may not", "reason": "Forbidden"}, status=403)
         if path == f"{GROUP}/{self.version}":
-            names = ("validatingadmissionpolicies", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
+            mutating = ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings") if self.mutating else ()
+            names = ("validatingadmissionpolicies", *mutating)
             return web.json_response({"resources": [{"name": name} for name in names]})
         if path == f"{GROUP}/v1":
             return web.json_response({"resources": [{"name": "validatingadmissionpolicies"}]})
-        if request.method == "PATCH" and path.startswith(f"{GROUP}/{self.version}/"):
+        if request.method == "PATCH" and path.startswith((f"{GROUP}/{self.version}/", f"{GROUP}/v1/")):
             self.objects[path] = await request.json()
         if path not in self.objects:
             return web.json_response({"kind": "Status", "reason": "NotFound"}, status=404)
@@ -82,23 +84,37 @@ async def test_what_setup_installs_is_found(version: str, policies: Policies, wo
     policies.version = version
     before = await told(world)
     assert before.level == "warn"
-    assert before.message.startswith(
-        "not installed: admission policy and binding; more new pods land elsewhere than planned"
+    assert before.message == (
+        "not installed: MutatingAdmissionPolicy kinema-steering, MutatingAdmissionPolicyBinding kinema-steering, "
+        "ValidatingAdmissionPolicy kinema-landing, ValidatingAdmissionPolicyBinding kinema-landing; more new pods land "
+        "elsewhere than planned"
     )
     assert before.remediation == f"kinema setup --kubeconfig {world.kubeconfig} --context kinema-sim"
     assert await steer(Steering(world.kubeconfig, on=True)) == "placement policy: installed"
     after = await told(world)
     assert (after.level, after.message, after.remediation) == (
         "ok",
-        f"the admission policy is installed ({version})",
+        "installed: MutatingAdmissionPolicy kinema-steering, MutatingAdmissionPolicyBinding kinema-steering, "
+        "ValidatingAdmissionPolicy kinema-landing, ValidatingAdmissionPolicyBinding kinema-landing",
         "",
     )
 
 
-async def test_a_policy_that_comes_back_may_be_idle(policies: Policies, world: SimWorld) -> None:
+async def test_a_server_that_only_refuses(policies: Policies, world: SimWorld) -> None:
+    """Kubernetes 1.34 serves the policy on bindings alone: it is installed, and nothing is missing."""
+    policies.mutating = False
+    assert await steer(Steering(world.kubeconfig, on=True)) == "placement policy: installed"
+    found = await told(world)
+    assert found.level == "ok"
+    assert "ValidatingAdmissionPolicy kinema-landing" in found.message
+    assert "Mutating" not in found.message
+
+
+@pytest.mark.parametrize("name", [STEERING_NAME, LANDING_NAME])
+async def test_a_policy_that_comes_back_may_be_idle(name: str, policies: Policies, world: SimWorld) -> None:
     """Its parameters are there, so a Kinema was: who removed the policy since has ended steering until a restart."""
     api = await connect(str(world.kubeconfig))
-    metadata = {"name": STEERING_NAME, "namespace": "kube-system"}
+    metadata = {"name": name, "namespace": "kube-system"}
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
     await api.create("/api/v1/namespaces/kube-system/configmaps", body)
     await api.close()
@@ -110,18 +126,19 @@ async def test_a_policy_that_comes_back_may_be_idle(policies: Policies, world: S
 async def test_a_policy_that_nothing_puts_into_force(policies: Policies, world: SimWorld) -> None:
     """Without its binding it steers nothing."""
     await steer(Steering(world.kubeconfig, on=True))
-    (binding,) = (path for path in policies.objects if "bindings" in path)
-    del policies.objects[binding]
+    for binding in [path for path in policies.objects if "bindings" in path]:
+        del policies.objects[binding]
     found = await told(world, context="")
     assert (found.level, found.remediation) == ("warn", f"kinema setup --kubeconfig {world.kubeconfig}")
-    assert found.message.startswith("not installed: admission binding; ")
+    missing = "MutatingAdmissionPolicyBinding kinema-steering, ValidatingAdmissionPolicyBinding kinema-landing"
+    assert found.message.startswith(f"not installed: {missing}; ")
 
 
 async def test_a_server_without_such_policies(world: SimWorld) -> None:
     """Nothing can be installed there, and nothing is advised."""
     found = await told(world)
     assert (found.level, found.remediation) == ("ok", "")
-    assert found.message.startswith("this Kubernetes has no mutating admission policies (1.36 has)")
+    assert found.message.startswith("this Kubernetes has no admission policies")
 
 
 async def test_who_may_not_look_is_told_the_right(policies: Policies, world: SimWorld) -> None:

@@ -68,7 +68,7 @@ async def test_all_that_up_does_with_the_cluster_is_done_in_the_named_context(
     api = await connect(str(two_contexts), context="here")
     assert (await api.get(PATH))["spec"]["holderIdentity"] == "me"
     await api.close()
-    assert (await _steered(options)).startswith("placement policy: this Kubernetes has no mutating admission policies")
+    assert (await _steered(options)).startswith("placement policy: this Kubernetes has no admission policies")
     assert _undo(options) == f"kinema setup --kubeconfig {two_contexts} --context here --no-placement-policy"
 
 
@@ -94,7 +94,7 @@ async def test_setup_steers_in_the_named_context(two_contexts: Path) -> None:
     """Installing and removing: both reach the named cluster though the current context leads elsewhere."""
     words = ["setup", "--kubeconfig", str(two_contexts), "--context", "here"]
     on = await asyncio.to_thread(CliRunner().invoke, app, words)
-    assert on.stdout.startswith("placement policy: this Kubernetes has no mutating admission policies"), on.stderr
+    assert on.stdout.startswith("placement policy: this Kubernetes has no admission policies"), on.stderr
     off = await asyncio.to_thread(CliRunner().invoke, app, [*words, "--no-placement-policy"])
     assert off.stdout == "placement policy: absent\nLease kube-system/kinema: absent\n"
 

@@ -72,6 +72,8 @@ HOSTILE: dict[str, tuple[str, str, Json]] = {
     "a hundred replicas": ("PATCH", f"{WEB}/scale", {"spec": {"replicas": 100}}),
     "the image of a pod": ("PATCH", "POD", {"spec": {"containers": [{"name": "c", "image": "example/evil:1"}]}}),
     "a label of a pod": ("PATCH", "POD", {"metadata": {"labels": {"app": "other"}}}),
+    "the end of a pod": ("PATCH", "POD/status", {"status": {"phase": "Succeeded"}}),
+    "a label of a pod beside its status": ("PATCH", "POD/status", {"metadata": {"labels": {"app": "other"}}}),
     "an eviction without mercy": ("POST", "POD/eviction", {"deleteOptions": {"gracePeriodSeconds": 0}}),
     "an eviction of any pod of a name": ("POST", "POD/eviction", {}),
     "a label of a node": ("PATCH", NODE, {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}}),

@@ -11,7 +11,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import Final
 
-from kinema_cli.admin.steering_policy import install, remove, was_in_use
+from kinema_cli.admin.steering_policy import UNSERVED, install, remove, was_in_use
 from kinema_cli.broker import settings_for
 from kinema_cli.inputs import InputError, UsageError, fail, kubeconfig_file
 from kinema_cli.leftovers import GO_ON, markers_in
@@ -202,10 +202,7 @@ async def steer(wish: Steering) -> str:
     finally:
         await api.close()
     if found == "absent" and wish.on:
-        return (
-            "placement policy: this Kubernetes has no mutating admission policies (1.36 has); kube-scheduler places "
-            "pods without Kinema's preference"
-        )
+        return f"placement policy: {UNSERVED}"
     if found == "removed":
         return f"placement policy: removed; {ONLY_AFTER_RESTART}"
     if again:

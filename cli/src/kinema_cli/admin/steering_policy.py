@@ -1,19 +1,34 @@
-"""The admission policy that gives new pods a preference for the planned nodes (no webhook, fails open).
+"""The admission policies that lead new pods to the planned nodes (no webhook, they fail open).
 
-Its parameter is the ConfigMap in which the rescheduler lists, by workload, the nodes that new pods prefer. While that
-is empty or missing, the policy changes no pod. A setup step installs it; the rescheduler has no right to.
+One gives new pods a preference; its parameter is the ConfigMap in which the rescheduler lists, by workload, the nodes
+that new pods prefer. The other refuses to bind pods elsewhere, for seconds; its parameter is the ConfigMap in which the
+rescheduler lists, by the names of pods, where they may be bound. While these are empty or missing, no pod is changed
+and none refused. A setup step installs the policies; the rescheduler has no right to.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from kinema_kubernetes.client import APPLY, Client
 from kinema_kubernetes.errors import NotFoundError, PermanentError
 from kinema_kubernetes.objects import Json, uid
 from kinema_kubernetes.rights import Rule
-from kinema_rescheduler.names import DISRUPTED, STEERING_NAME, STEERING_NAMESPACE
+from kinema_rescheduler.names import (
+    ANYWHERE,
+    DISRUPTED,
+    LANDING_NAME,
+    LANDING_SECONDS,
+    RENEWED,
+    STEERING_NAME,
+    STEERING_NAMESPACE,
+)
 
+UNSERVED: Final = (
+    "this Kubernetes has no admission policies (1.30 has one that serves, 1.36 both); kube-scheduler places pods "
+    "without regard to the plan"
+)
 Found = Literal["installed", "removed", "absent"]
 
 GROUP: Final = "admissionregistration.k8s.io"
@@ -21,6 +36,9 @@ _VERSIONS: Final = ("v1", "v1beta1")
 """`v1` from Kubernetes 1.36 on; `v1beta1` on 1.34 and 1.35 where it is enabled."""
 POLICIES: Final = "mutatingadmissionpolicies"
 BINDINGS: Final = "mutatingadmissionpolicybindings"
+VALIDATING: Final = "validatingadmissionpolicies"
+VALIDATING_BINDINGS: Final = "validatingadmissionpolicybindings"
+"""`v1` from Kubernetes 1.30 on."""
 
 RULES: Final = (
     Rule(
@@ -30,7 +48,19 @@ RULES: Final = (
         verbs=("get", "patch"),
         names=(STEERING_NAME,),
     ),
-    Rule(purpose="installs the placement policy", group=GROUP, resources=(POLICIES, BINDINGS), verbs=("create",)),
+    Rule(
+        purpose="installs the placement policy on bindings",
+        group=GROUP,
+        resources=(VALIDATING, VALIDATING_BINDINGS),
+        verbs=("get", "patch"),
+        names=(LANDING_NAME,),
+    ),
+    Rule(
+        purpose="installs the placement policy",
+        group=GROUP,
+        resources=(POLICIES, BINDINGS, VALIDATING, VALIDATING_BINDINGS),
+        verbs=("create",),
+    ),
     Rule(
         purpose="names ConfigMaps as the policy's parameter: the API server asks for this right on all of them",
         resources=("configmaps",),
@@ -128,29 +158,131 @@ def binding(version: str) -> Json:
     }
 
 
-async def install(api: Client) -> Found:
-    """Put the policy into force; `absent` where the API server knows no such policies.
+_SAFE: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""Letters of the names and hashes that Kubernetes generates."""
+_LANDINGS: Final = {
+    "data": "params.data",
+    "pod": "object.metadata.name",
+    # Kubernetes adds five characters to the beginning of the name that a controller gives its pods.
+    "set": "variables.pod.size() > 5 ? variables.pod.substring(0, variables.pod.size() - 5) : ''",
+    # Pods of a Deployment are named by its ReplicaSet, `<deployment>-<hash>-`.
+    "deployment": (
+        f"variables.set.matches('-[{_SAFE}]{{6,10}}-$') "
+        "? variables.set.substring(0, variables.set.substring(0, variables.set.size() - 1).lastIndexOf('-')) : ''"
+    ),
+    "keys": (
+        "[request.namespace + '.' + variables.pod, request.namespace + '.' + variables.set, "
+        "'Deployment.' + request.namespace + '.' + variables.deployment].filter(k, k in variables.data)"
+    ),
+    "nodes": f"variables.keys.size() > 0 ? variables.data[variables.keys[0]] : '{ANYWHERE}'",
+}
+# A binding is stamped before it is admitted, by the API server's clock, on which the ConfigMap is renewed, too. A
+# renewal that lies far ahead of it (another API server's clock, or a mistake) means nothing.
+_STAMP: Final = "timestamp(object.metadata.managedFields[0].time)"
+_RENEWED: Final = (
+    f"has(params.data) && '{RENEWED}' in params.data && "
+    f"{_STAMP} - timestamp(params.data.{RENEWED}) < duration('{LANDING_SECONDS}s') && "
+    f"timestamp(params.data.{RENEWED}) - {_STAMP} < duration('{LANDING_SECONDS}s')"
+)
 
-    Raises:
-        KubernetesError: it was refused, or the server cannot be reached.
-    """
-    version = await version_served(api)
-    if version is None:
-        return "absent"
-    await api.patch(path_of(version, POLICIES), policy(version), APPLY)
-    await api.patch(path_of(version, BINDINGS), binding(version), APPLY)
-    return "installed"
+
+def landing_policy() -> Json:
+    """Return the policy on bindings."""
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": LANDING_NAME},
+        "spec": {
+            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "failurePolicy": "Ignore",
+            "matchConstraints": {
+                "resourceRules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+                ]
+            },
+            "matchConditions": [{"name": "renewed", "expression": _RENEWED}],
+            "variables": [{"name": name, "expression": text} for name, text in _LANDINGS.items()],
+            "validations": [
+                {
+                    "expression": (
+                        f"variables.nodes == '{ANYWHERE}' || object.target.name in variables.nodes.split(',')"
+                    ),
+                    "messageExpression": (
+                        "'Kinema moves this pod to ' + variables.nodes + ' and keeps it from ' + object.target.name + "
+                        "' for a few seconds'"
+                    ),
+                    "reason": "Forbidden",
+                }
+            ],
+        },
+    }
 
 
-async def was_in_use(api: Client) -> bool:
-    """Return whether the policy is absent beside the ConfigMap of a Kinema that has steered: it was removed in between.
+def landing_binding() -> Json:
+    """Return the binding that puts the policy on bindings into force, everywhere."""
+    reference = {"name": LANDING_NAME, "namespace": STEERING_NAMESPACE, "parameterNotFoundAction": "Allow"}
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": LANDING_NAME},
+        "spec": {"policyName": LANDING_NAME, "paramRef": reference, "validationActions": ["Deny"]},
+    }
+
+
+@dataclass(frozen=True)
+class Part:
+    """One object of the placement policy."""
+
+    plural: str
+    body: Json
+
+    @property
+    def path(self) -> str:
+        """Path of the object."""
+        return f"/apis/{self.body['apiVersion']}/{self.plural}/{self.body['metadata']['name']}"
+
+    def __str__(self) -> str:
+        return f"{self.body['kind']} {self.body['metadata']['name']}"
+
+
+async def parts(api: Client) -> tuple[Part, ...]:
+    """Return the objects of the placement policy that the API server can have; none on an old one.
 
     Raises:
         KubernetesError: the server cannot be reached.
     """
-    version = await version_served(api)
-    config_map = f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps/{STEERING_NAME}"
-    return version is not None and not await _exists(api, path_of(version, POLICIES)) and await _exists(api, config_map)
+    version, found = await version_served(api), []
+    if version is not None:
+        found += [Part(POLICIES, policy(version)), Part(BINDINGS, binding(version))]
+    if VALIDATING in await api.served(f"/apis/{GROUP}/v1"):
+        found += [Part(VALIDATING, landing_policy()), Part(VALIDATING_BINDINGS, landing_binding())]
+    return tuple(found)
+
+
+async def install(api: Client) -> Found:
+    """Put the policies into force; `absent` where the API server knows no such policies.
+
+    Raises:
+        KubernetesError: it was refused, or the server cannot be reached.
+    """
+    found = await parts(api)
+    for part in found:
+        await api.patch(part.path, part.body, APPLY)
+    return "installed" if found else "absent"
+
+
+async def was_in_use(api: Client) -> bool:
+    """Return whether a policy is absent beside the ConfigMap of a Kinema that has steered: it was removed in between.
+
+    Raises:
+        KubernetesError: the server cannot be reached.
+    """
+    config_maps = f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps"
+    for part in await parts(api):
+        reference = part.body["spec"].get("paramRef")
+        if reference and not await _exists(api, part.path) and await _exists(api, f"{config_maps}/{reference['name']}"):
+            return True
+    return False
 
 
 async def _exists(api: Client, path: str) -> bool:
@@ -163,26 +295,19 @@ async def _exists(api: Client, path: str) -> bool:
 
 
 async def remove(api: Client) -> Found:
-    """Take the policy away; `absent` where there is none. Raises KubernetesError as `install`."""
-    version = await version_served(api)
+    """Take the policies away; `absent` where there are none. Raises KubernetesError as `install`."""
     found: Found = "absent"
-    for plural in (BINDINGS, POLICIES) if version is not None else ():
-        path = path_of(version or "", plural)
+    for part in reversed(await parts(api)):
         try:
-            await api.delete(path, uid(await api.get(path)))
+            await api.delete(part.path, uid(await api.get(part.path)))
             found = "removed"
         except NotFoundError:
             continue
     return found
 
 
-def path_of(version: str, plural: str) -> str:
-    """Return the path of the policy or of its binding."""
-    return f"/apis/{GROUP}/{version}/{plural}/{STEERING_NAME}"
-
-
 async def version_served(api: Client) -> str | None:
-    """Return the version in which the server has such policies."""
+    """Return the version in which the server has policies that change objects."""
     for version in _VERSIONS:
         if POLICIES in await api.served(f"/apis/{GROUP}/{version}"):
             return version

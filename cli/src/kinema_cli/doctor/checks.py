@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from kinema_cli.admin.steering_policy import BINDINGS, GROUP, POLICIES, path_of, version_served
+from kinema_cli.admin.steering_policy import RULES, UNSERVED, parts
 from kinema_cli.output import counted
 from kinema_core.runtime.clock import SystemClock
 from kinema_kubernetes.client import Client
@@ -18,7 +18,6 @@ from kinema_kubernetes.errors import DeniedError, KubernetesError, NotFoundError
 from kinema_kubernetes.rights import Right, Rule, account, rights_of
 from kinema_observer.adapters.metrics import PATH as USAGE
 from kinema_observer.adapters.metrics import MetricsApi
-from kinema_rescheduler.names import STEERING_NAME
 
 Level: TypeAlias = Literal["ok", "warn", "fail"]
 OLDEST: Final = (1, 23)
@@ -29,7 +28,6 @@ MOST_SKEW: Final = 5.0
 """Seconds that the clocks of this machine and of the API server may differ."""
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1"
 _AT_ONCE: Final = 16
-_PARTS: Final = {"policy": POLICIES, "binding": BINDINGS}
 _POLICY: Final = "placement policy"
 
 
@@ -208,26 +206,27 @@ async def _recommendations(api: Client) -> Finding:
 
 
 async def steering(api: Client, command: str) -> Finding:
-    """Check that policy and binding exist; `command` installs them.
+    """Check that the policies and their bindings exist; `command` installs them.
 
     It takes the user's right to get them: no service has or needs it.
     """
     try:
-        version = await version_served(api)
-        if version is None:
-            lost = "kube-scheduler places pods without Kinema's preference"
-            return Finding(_POLICY, "ok", f"this Kubernetes has no mutating admission policies (1.36 has); {lost}")
-        missing = [part for part, plural in _PARTS.items() if not await _is_there(api, path_of(version, plural))]
+        wanted = await parts(api)
+        missing = [str(part) for part in wanted if not await _is_there(api, part.path)]
     except DeniedError as error:
-        rights = " and ".join(str(Right("get", GROUP, plural, "", STEERING_NAME)) for plural in _PARTS.values())
+        rights = " and ".join(
+            str(right) for rule in RULES for right in rights_of(rule) if right.verb == "get" and rule.names
+        )
         return Finding(_POLICY, "warn", _unknown(error), f"check as a user with the right to {rights}")
     except KubernetesError as error:
         return Finding(_POLICY, "warn", _unknown(error))
+    if not wanted:
+        return Finding(_POLICY, "ok", UNSERVED)
     if missing:
         lost = "more new pods land elsewhere than planned"
-        message = f"not installed: admission {' and '.join(missing)}; {lost}"
+        message = f"not installed: {', '.join(missing)}; {lost}"
         return Finding(_POLICY, "warn", message, command)
-    return Finding(_POLICY, "ok", f"the admission policy is installed ({version})")
+    return Finding(_POLICY, "ok", f"installed: {', '.join(str(part) for part in wanted)}")
 
 
 def _unknown(error: KubernetesError) -> str:

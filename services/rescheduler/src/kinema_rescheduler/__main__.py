@@ -14,6 +14,7 @@ from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.journal.decisions import NAME
 from kinema_rescheduler.kubernetes.events import KubernetesEvents
 from kinema_rescheduler.kubernetes.fenced import connect
+from kinema_rescheduler.kubernetes.landing import LandingKeeper
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.providers.open import open_provider
@@ -44,6 +45,9 @@ async def start(settings: Settings, runtime: Runtime) -> None:
             raise ServiceError(error.detail) from error
         events = KubernetesEvents(api, process)
         stack.push_async_callback(events.close)
+        landing = None
+        if settings.steering:
+            landing = LandingKeeper(api, clock=runtime.clock, patience_seconds=settings.limits.landing_seconds)
         rescheduler = Rescheduler(
             settings=settings,
             bus=runtime.bus,
@@ -51,7 +55,7 @@ async def start(settings: Settings, runtime: Runtime) -> None:
             health=runtime.health,
             writer=KubernetesWriter(api, steering=settings.steering),
             provider=provider,
-            dependencies=Dependencies(fence=fence, claim=claim, report=events.report),
+            dependencies=Dependencies(fence=fence, claim=claim, landing=landing, report=events.report),
         )
         await rescheduler.run()
 

@@ -32,6 +32,14 @@ CLAIMED: Final = "claimed"
 STEERING_NAMESPACE: Final = "kube-system"
 STEERING_NAME: Final = "kinema-steering"
 """The ConfigMap that the admission policy reads: by `steering_key`, names of the nodes that new pods prefer."""
+LANDING_NAME: Final = "kinema-landing"
+"""The ConfigMap that the policy on bindings reads: by names of pods, the nodes that they may be bound to for now."""
+ANYWHERE: Final = "*"
+"""Stands for every node in it."""
+RENEWED: Final = "renewed"
+"""When it was renewed, on the API server's clock."""
+LANDING_SECONDS: Final = 5
+"""Seconds on the API server's clock after which the policy ignores a ConfigMap that was not renewed."""
 
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
@@ -55,6 +63,14 @@ def steering_key(target: str, uid: str) -> str:
     other controller goes by its uid.
     """
     return target.replace("/", ".") if target.startswith("Deployment/") else uid
+
+
+def landing_key(namespace: str, name: str, generate_name: str) -> str:
+    """Return the key of pods in the landing ConfigMap: of all that are named alike, or of one with a fixed name.
+
+    The policy sees names only. Kubernetes cuts a generated name's beginning to 58 characters and adds five.
+    """
+    return f"{namespace}.{generate_name[:58] or name}"
 
 
 def taint_id(node: str) -> str:

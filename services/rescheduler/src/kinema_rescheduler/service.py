@@ -42,7 +42,9 @@ from kinema_rescheduler.journal.execution import Execution, Progress
 from kinema_rescheduler.journal.reading import LogReader
 from kinema_rescheduler.kubernetes.cluster import ClusterWriter, Order
 from kinema_rescheduler.kubernetes.events import Background, Report, log_event, report_nothing
+from kinema_rescheduler.kubernetes.landing import LandingKeeper
 from kinema_rescheduler.leadership.fence import Fence
+from kinema_rescheduler.moves.landing import landing_steps
 from kinema_rescheduler.providers.base import Catalog, Provider
 from kinema_rescheduler.providers.catalog import catalog_event
 from kinema_rescheduler.settings import Settings
@@ -59,6 +61,8 @@ register(*FAULT_POINTS)
 
 _ENDLESS: Final = frozenset({"budget", "not-ready"})
 """Reasons that cost no attempt: the decisions know their own deadlines for them."""
+_LANDING_SECONDS: Final = 0.3
+"""Real seconds between two looks at new pods on their way: kube-scheduler tries one again after a second."""
 _IDLE: Final = timedelta(seconds=1)
 """Cluster time after which Kinema decides again though nothing was read: deadlines pass."""
 
@@ -73,6 +77,8 @@ class Dependencies:
     """Learns which lease is held."""
     claim: ClusterClaim | None = None
     """Kept while a lease is held, so that no other Kinema acts on the cluster; None where none does."""
+    landing: LandingKeeper | None = None
+    """Leads new pods to their planned nodes while a lease is held; None: they only prefer them."""
     report: Report = report_nothing
     """Receives each event that this service publishes."""
     fault: Callable[[str], None] = faultpoint
@@ -103,6 +109,7 @@ class Rescheduler:
         self._fault = dependencies.fault
         self._fence = dependencies.fence
         self._claim = dependencies.claim
+        self._landing = dependencies.landing
         self._report = dependencies.report
         self._metrics = LoopMetrics(health, NAME, settings.runtime.cluster)
         self._reading = LogReader(bus)
@@ -145,10 +152,13 @@ class Rescheduler:
         lease = tenure.lease
         self._fence.hold(lease)
         claim, claiming = self._claim, asyncio.create_task(self._keep_claim())
+        landing = asyncio.create_task(self._keep_landings())
         try:
             while lease.left() > 0:
                 if claiming.done():
                     claiming.result()  # without the claim nothing is written: end with its error
+                if landing.done():
+                    landing.result()  # a bug in it
                 try:
                     await self.tick(lease)
                 except BusUnavailableError as error:
@@ -160,6 +170,7 @@ class Rescheduler:
             raise
         finally:
             claiming.cancel()
+            landing.cancel()
             await self._drop_tasks()
             if (
                 claim is not None and self._reading.journal.active is None
@@ -170,6 +181,23 @@ class Rescheduler:
     async def _keep_claim(self) -> None:
         if self._claim is not None:
             await self._claim.keep(lambda problem: self._health.report("claim", problem))
+
+    async def _keep_landings(self) -> None:
+        """Lead the new pods of moves under way; whatever fails is tried again: without it they only prefer nodes."""
+        keeper, problem = self._landing, ""
+        if keeper is None:
+            return
+        keeper.forget()
+        while True:
+            active, limits = self._reading.journal.active, self._settings.limits
+            try:
+                await keeper.keep(landing_steps(active, self._clock.now(), limits))
+                problem = ""
+            except EffectError as error:
+                if problem != str(error):
+                    problem = str(error)
+                    _LOG.warning("new pods are not led to their nodes", error=problem)
+            await asyncio.sleep(_LANDING_SECONDS)
 
     async def _pause(self) -> None:
         if self._tasks:

@@ -67,7 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     provider: ProviderSettings
     """Provider that boots and deletes nodes; its `kind` is `sim`, `kwok`, `delegate` or `static`."""
     steering: bool = True
-    """Give new pods a preference for the planned nodes, where the admission policy is installed."""
+    """Lead new pods to the planned nodes, where the admission policies are installed."""
     request_seconds: float = 10.0
     """Real seconds for one request to the cluster or the provider."""
     lease_seconds: float = 9.0

@@ -177,6 +177,12 @@ VALIDATIONS: Final = (
         "'preconditions' in variables.options && 'uid' in variables.options.preconditions)",
         "it evicts without the pod's uid, or with a grace period of its own",
     ),
+    (
+        f"{_IS.format('pods/status')} || ("
+        f"{_same('object.metadata', 'oldObject.metadata', _list(['managedFields', 'resourceVersion']))} && "
+        f"{_same('object.status', 'oldObject.status', _list(['nominatedNodeName']))})",
+        "it changes a pod's status beyond its nominated node",
+    ),
     *(
         (
             f"{_IS.format(resource)} || (request.namespace == '{STEERING_NAMESPACE}' && "
@@ -189,7 +195,7 @@ VALIDATIONS: Final = (
 """Conditions of a write, and what a write does that breaks it."""
 
 _WRITES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("", ("nodes", "pods", "pods/eviction", "replicationcontrollers/scale", "configmaps")),
+    ("", ("nodes", "pods", "pods/eviction", "pods/status", "replicationcontrollers/scale", "configmaps")),
     ("apps", ("deployments", "replicasets", "deployments/scale", "replicasets/scale")),
     ("autoscaling", ("horizontalpodautoscalers",)),
     ("coordination.k8s.io", ("leases",)),

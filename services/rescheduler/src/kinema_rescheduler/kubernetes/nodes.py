@@ -122,7 +122,9 @@ async def _check_empty(api: FencedClient, node: str) -> list[Json]:
 
 async def prefer_nodes(api: FencedClient, order: Order) -> Made:
     """Add the nodes that a workload's new pods prefer to the parameter of the admission policy."""
-    key, wanted = steering_key(order.step.target, order.step.uid), ",".join(order.step.nodes)
+    if not order.step.nodes:
+        return Made("void")
+    key, wanted = steering_key(order.step.target, order.step.uid), ",".join(dict.fromkeys(order.step.nodes))
     try:
         steering = await api.get(_STEERING)
     except NotFoundError:

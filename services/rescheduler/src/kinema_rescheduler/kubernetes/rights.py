@@ -7,26 +7,27 @@ from typing import Final
 
 from kinema_kubernetes.claim import CLAIM_NAME
 from kinema_kubernetes.rights import Rule
-from kinema_rescheduler.names import STEERING_NAME, STEERING_NAMESPACE
+from kinema_rescheduler.names import LANDING_NAME, STEERING_NAME, STEERING_NAMESPACE
 from kinema_rescheduler.providers.kwok import LEDGER as KWOK_LEDGER
 from kinema_rescheduler.providers.static.provider import LEDGER as STATIC_LEDGER
 
 _UNSTEERED: Final = "new pods go where the scheduler puts them"
+_UNLED: Final = "new pods that the scheduler binds to other nodes than the planned ones stay there"
 
 
-def _kept(purpose: str, resource: str, name: str, *, group: str = "", without: str = "") -> tuple[Rule, ...]:
-    """Return the rights to create, read and change one object of Kinema's; RBAC cannot bind `create` to a name."""
+def _kept(purpose: str, resource: str, *names: str, group: str = "", without: str = "") -> tuple[Rule, ...]:
+    """Return the rights to create, read and change objects of Kinema's; RBAC cannot bind `create` to a name."""
     return tuple(
         Rule(
             purpose=purpose,
             group=group,
             resources=(resource,),
             verbs=verbs,
-            names=names,
+            names=bound,
             namespace=STEERING_NAMESPACE,
             without=without,
         )
-        for verbs, names in ((("get", "patch"), (name,)), (("create",), ()))
+        for verbs, bound in ((("get", "patch"), names), (("create",), ()))
     )
 
 
@@ -86,7 +87,19 @@ RULES: Final = (
         resources=("persistentvolumeclaims",),
         verbs=("get",),
     ),
-    *_kept("states which nodes new pods prefer", "configmaps", STEERING_NAME, without=_UNSTEERED),
+    *_kept(
+        "states which nodes new pods prefer, and where they may be bound for now",
+        "configmaps",
+        STEERING_NAME,
+        LANDING_NAME,
+        without=_UNSTEERED,
+    ),
+    Rule(
+        purpose="nominates new pods for their planned nodes",
+        resources=("pods/status",),
+        verbs=("patch",),
+        without=_UNLED,
+    ),
     *_kept("keeps two Kinemas from acting on one cluster", "leases", CLAIM_NAME, group="coordination.k8s.io"),
     Rule(
         purpose="reports on nodes, workloads and pending pods what Kinema does and why",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kinema_core.events import Step
+from kinema_core.events import Pod, Step
+from kinema_core.model.strategy import annotations_of
+from kinema_core.model.vocabulary import STEERING, forbids
 from kinema_rescheduler.moves.workloads import WorkloadMoves
 from kinema_rescheduler.names import skip_id, unit_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext
@@ -66,17 +68,22 @@ def fail(ctx: ExecutionContext, movers: WorkloadMoves, reason: str, detail: str)
 def steering(
     ctx: ExecutionContext, movers: WorkloadMoves, number: int, pods: tuple[str, ...], nodes: tuple[str, ...]
 ) -> MoveDecision:
-    """Begin the `number`th move of a workload: publish which nodes its new pods prefer."""
-    owner = next(pod.owner for pod in movers.victims if pod.uid in pods)
+    """Begin the `number`th move of a workload: publish where its new pods are to go, one node for each."""
+    pod = next(pod for pod in movers.victims if pod.uid in pods)
     step = Step(
         id=unit_id("prefer-nodes", movers.key, number),
         kind="prefer-nodes",
         target=movers.key,
-        uid=owner.uid if owner is not None else "",
+        uid=pod.owner.uid if pod.owner is not None else "",
         pods=pods,
-        nodes=nodes,
+        nodes=nodes if is_led(ctx, pod) else (),
     )
     return MoveDecision(ctx.intend(step))
+
+
+def is_led(ctx: ExecutionContext, pod: Pod) -> bool:
+    """Return whether the owner lets new pods of the workload be led to their planned nodes."""
+    return all(forbids(given, STEERING, when="false") is None for given in annotations_of(ctx.cluster, pod))
 
 
 def steered(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDecision:
@@ -86,6 +93,6 @@ def steered(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDe
         return OVER
     if not steer.over:
         return MoveDecision(ctx.intend(steer.step))
-    if steer.result == "done" and not ctx.passed(steer.ended, ctx.limits.steer_seconds):
-        return WAIT  # found made, it has been in effect for long
+    if steer.state == "done" and steer.step.nodes and not ctx.passed(steer.ended, ctx.limits.steer_seconds):
+        return WAIT  # also where the preference was found made: the landing of this move begins now
     return OVER

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kinema_core.events import EMPTY, Amounts, FrozenMap, Pod, Step, Workload
 from kinema_rescheduler.journal.execution import Progress
-from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, fail, skip, steered
+from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, fail, is_led, skip, steered
 from kinema_rescheduler.moves.surge import refused
 from kinema_rescheduler.moves.workloads import WorkloadMoves, settled
 from kinema_rescheduler.names import ROLLED, unit_id
@@ -36,15 +36,17 @@ def _patch(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload) -> 
 
 
 def _planned(ctx: ExecutionContext, movers: WorkloadMoves) -> tuple[str, ...]:
-    """Return the nodes where the plan wants the workload's pods.
+    """Return the nodes where the plan wants the workload's pods, one for each.
 
     Every pod is replaced, so that the plan may give another node to one that could have stayed.
     """
     places = {place.uid: place.to for place in ctx.plan.placements}
     leaving = {pod.uid for pod in movers.victims}
-    wanted = {
+    if not all(is_led(ctx, pod) for pod in movers.pods):
+        return ()
+    wanted = [
         movers.targets.get(pod.uid) if pod.uid in leaving else places.get(pod.uid, pod.node) for pod in movers.pods
-    }
+    ]
     return tuple(sorted(name for name in wanted if name is not None))
 
 

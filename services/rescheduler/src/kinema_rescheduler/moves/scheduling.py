@@ -334,7 +334,7 @@ def _begin_unit(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later
         return blocked(ctx, item, "no-room", f"{where} room for {group[0].key}")
     pods = tuple(sorted(pod.uid for pod in group[: len(nodes)]))
     number = ctx.units.get(item.key, 0) + 1
-    return steering(ctx, item, number, pods, tuple(dict.fromkeys(nodes)))
+    return steering(ctx, item, number, pods, nodes)
 
 
 def abandon(ctx: ExecutionContext, key: str) -> MoveDecision:

@@ -54,6 +54,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     plan is aborted and Kinema's marks are reverted without a state. A plan that an operator aborts does not wait."""
     steer_seconds: float = 2.0
     """Time after which the admission policy sees the preferred nodes of new pods."""
+    landing_seconds: float = 5.0
+    """Time for which a new pod may be kept from other nodes than the planned ones; after it kube-scheduler may bind it
+    anywhere. It tries a pod after 0, 1, 3, 7 and 15 seconds. 0: the planned nodes are only preferred."""
     retry_seconds: float = 5.0
     """First pause before a step is tried again; it doubles up to a minute."""
     attempts: int = 3
