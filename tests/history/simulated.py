@@ -13,7 +13,6 @@ from typing import Final
 import msgspec
 from tests.e2e.auditor import Auditor
 from tests.e2e.follower import KINDS, Change, Objects, Told, key_of
-from tests.history.in_process import InProcessProvider, SimApi, SimClock
 from tests.history.plan_step import accepted, history_of, planned
 from tests.history.random_clusters import KEEP, RandomCluster
 from tests.history.verdict import NothingToDoError, Verdict, verdict_on
@@ -48,6 +47,7 @@ from kinema_sim.cluster import Cluster as SimCluster
 from kinema_sim.engine.kinds import ALL_KINDS, NAMESPACE
 from kinema_sim.engine.store import Change as SimChange
 from kinema_sim.memory_bus import MemoryBus
+from kinema_sim.simulate.pipeline import InProcessProvider, SimApi, SimClock
 
 NAME: Final = "random"
 _KIND: Final = {kind.name: kind for kind in ALL_KINDS}

@@ -153,6 +153,8 @@ async def test_offers_and_nodes(client: Client) -> None:
         "available": None,
         "watts": 11,
         "max_pods": 110,
+        "allocatable_cpu_m": 1930,
+        "allocatable_memory_bytes": 6552341708,
     }
     _, nodes = await client.call("GET", "/cloud/v1/nodes")
     assert [node["name"] for node in nodes] == ["tiny-1", "tiny-2", "tiny-3"]

@@ -25,7 +25,7 @@ from kinema_cli.status.command import plans, status
 
 _GROUPS: Final = {
     "Analyze (read-only)": ("plan", "explain", "prices", "replay"),
-    "Run": ("demo", "up"),
+    "Run": ("demo", "up", "simulate"),
     "Operate": ("status", "plans", "approve", "pause", "resume", "abort", "record"),
     "Administer": ("doctor", "setup", "rbac", "nats-rights", "backup", "restore", "version"),
 }
@@ -360,6 +360,38 @@ def up(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
                 steering=steering,
                 yes=yes,
             )
+        )
+    )
+
+
+@_command(
+    "Compare policies on a scenario in virtual time",
+    "kinema simulate shop.yaml --policy kinema --policy cluster-autoscaler --out out/shop",
+    "kinema simulate shop.yaml --policy kinema,karpenter,none --seed 7 --out out/shop -o json",
+)
+def simulate(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="YAML file; docs/simulate.md describes it.")],
+    policies: Annotated[
+        list[str], typer.Option("--policy", metavar="NAME", help="Policy to run; may be repeated, or a list.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory for figures, samples and report.")],
+    seed: Seed = 0,
+    work: Annotated[
+        int | None,
+        typer.Option("--work", metavar="N", min=1, help="Iterations of each phase of Kinema's solves. Default: 60."),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Run a scenario once for each policy, in virtual time, and compare cost, disruption and load.
+
+    Kinema runs as its services do. The others are executed as their systems execute: they evict, and the scheduler
+    finds a place. The same scenario, seed and version give the same files.
+    """
+    from kinema_cli.simulate.command import SimulateOptions, run_simulate
+
+    raise typer.Exit(
+        run_simulate(
+            SimulateOptions(scenario=scenario, policies=tuple(policies), seed=seed, work=work, out=out, output=output)
         )
     )
 

@@ -16,7 +16,7 @@ from kinema_sim.controllers.statefulset import StatefulSetController
 from kinema_sim.engine.admission import Admission
 from kinema_sim.engine.clock import EPOCH_MS, Loop
 from kinema_sim.engine.store import Store
-from kinema_sim.load.generator import LoadGenerator
+from kinema_sim.load.generator import IDLE_PERCENT, LoadGenerator
 from kinema_sim.load.meter import SCRAPE_MS, Meter
 from kinema_sim.load.model import Application
 from kinema_sim.record import Recorder
@@ -31,6 +31,9 @@ class Cluster:
         apps: applications whose pods get load.
         offers: what the cloud sells, the shipped price list when None.
         window: how many changes per kind a watch can look back.
+        recorded: keep samples and the life of every pod in `history`, which grows with time.
+        metered: measure usage every 15 seconds, which horizontal autoscalers need.
+        idle_percent: what pods without a load use of the CPU that they request.
     """
 
     def __init__(
@@ -40,6 +43,9 @@ class Cluster:
         apps: tuple[Application, ...] = (),
         offers: tuple[Offer, ...] | None = None,
         window: int = 20_000,
+        recorded: bool = True,
+        metered: bool = True,
+        idle_percent: int = IDLE_PERCENT,
     ) -> None:
         self.seed = seed
         self.loop = Loop(EPOCH_MS)
@@ -59,13 +65,15 @@ class Cluster:
         self.budgets = BudgetController(self.store, self.api)
         self.quotas = QuotaController(self.store, self.api)
         self.store.admit_with(self.quotas.admit)
-        self.load = LoadGenerator(self.store, apps)
+        self.load = LoadGenerator(self.store, apps, idle_percent=idle_percent)
         self.meter = Meter(self.store, self.load.usage)
         self.autoscaler = Autoscaler(self.store, self.api, self.meter)
-        self.history = Recorder(store=self.store, cloud=self.cloud, books=self.scheduler.books, load=self.load)
-        self.loop.every(SCRAPE_MS, self.meter.scrape)
-        # The scrape comes first at a common instant, so that the autoscalers see fresh figures.
-        self.loop.every(SYNC_MS, self.autoscaler.sync_all, priority=1)
+        if recorded:
+            self.history = Recorder(store=self.store, cloud=self.cloud, books=self.scheduler.books, load=self.load)
+        if metered:
+            self.loop.every(SCRAPE_MS, self.meter.scrape)
+            # The scrape comes first at a common instant, so that the autoscalers see fresh figures.
+            self.loop.every(SYNC_MS, self.autoscaler.sync_all, priority=1)
 
     def run_for(self, seconds: float) -> None:
         """Let virtual time pass."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from io import StringIO
-from typing import Final
+from typing import Final, Protocol
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -49,6 +49,20 @@ _STYLE: Final[dict[RcKeyType, object]] = {
     "figure.facecolor": "none",
 }
 GIB: Final = 1024**3
+_LONG: Final = 3 * 3600
+"""Seconds beyond which an axis of time counts hours."""
+
+
+_ONE_LINE: Final = 80
+"""Characters of a legend that fit on a line."""
+
+
+class Moment(Protocol):
+    """Anything that was seen at a time."""
+
+    @property
+    def at(self) -> float:
+        """Seconds since the record began."""
 
 
 def nodes_plot(samples: Sequence[Sample], window: tuple[float, float] | None) -> str:
@@ -68,7 +82,7 @@ def nodes_plot(samples: Sequence[Sample], window: tuple[float, float] | None) ->
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
 
-    return _figure("nodes", [draw], samples, window)
+    return figure_of("nodes", [draw], samples, window)
 
 
 def cost_plot(samples: Sequence[Sample], window: tuple[float, float] | None, bound: float | None) -> str:
@@ -85,7 +99,7 @@ def cost_plot(samples: Sequence[Sample], window: tuple[float, float] | None, bou
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2f}"))
 
-    return _figure("cost", [draw], samples, window)
+    return figure_of("cost", [draw], samples, window)
 
 
 def load_plot(samples: Sequence[Sample], window: tuple[float, float] | None) -> str:
@@ -112,7 +126,7 @@ def load_plot(samples: Sequence[Sample], window: tuple[float, float] | None) -> 
         panel("CPU, cores", "cpu_m", 1000),
         panel("memory, GiB", "memory_bytes", GIB),
     ]
-    return _figure("load", panels, samples, window)
+    return figure_of("load", panels, samples, window)
 
 
 def ready_plot(samples: Sequence[Sample], window: tuple[float, float] | None, names: Sequence[str]) -> str:
@@ -141,7 +155,7 @@ def ready_plot(samples: Sequence[Sample], window: tuple[float, float] | None, na
         Patch(facecolor=stand_in(0), label="surplus during a surge"),
         Patch(facecolor=BAD, label="some missing"),
     ]
-    return _figure("ready", [draw], samples, window, heights=[0.6 + 0.24 * len(names)], legend=legend)
+    return figure_of("ready", [draw], samples, window, heights=[0.6 + 0.24 * len(names)], legend=legend)
 
 
 def _slack_runs(samples: Sequence[Sample], name: str, end: float) -> list[tuple[float, float, int]]:
@@ -164,15 +178,25 @@ def _short(workload: str) -> str:
     return workload.partition("/")[2] or workload
 
 
-def _figure(
+def figure_of(
     name: str,
     panels: Sequence[Callable[[Axes], None]],
-    samples: Sequence[Sample],
+    samples: Sequence[Moment],
     window: tuple[float, float] | None,
     *,
     heights: Sequence[float] = (),
     legend: Sequence[Patch] = (),
 ) -> str:
+    """Return panels one above the other as an SVG element; over time where there are samples.
+
+    Args:
+        name: of the figure, unique in a page.
+        panels: draw what is in each.
+        samples: the first and the last one bound the axis of time.
+        window: when a plan was executed.
+        heights: of the panels, in inches.
+        legend: in place of the labels of the first panel.
+    """
     tall = list(heights) or [1.9 for _ in panels]
     with mpl.rc_context(_STYLE):
         # The salt differs by figure: ids of clip paths would meet in the one page otherwise.
@@ -185,29 +209,33 @@ def _figure(
             draw(axes)
             if window is not None:
                 axes.axvspan(*window, facecolor=WINDOW, alpha=1, linewidth=0, zorder=-1)
-        _time_axis(rows[-1], samples)
+        if samples:
+            _time_axis(rows[-1], samples)
         handles, labels = rows[0].get_legend_handles_labels()
         shown: list[Patch | Line2D] = list(legend or handles)
         if window is not None:
             shown.append(Patch(facecolor=WINDOW, edgecolor=GRID, label="plan executed"))
+        names = [str(item.get_label()) for item in shown] if legend or window else labels
         figure.legend(
             handles=shown,
-            labels=[str(item.get_label()) for item in shown] if legend or window else labels,
+            labels=names,
             loc="outside upper left",
-            ncols=8,
+            ncols=8 if sum(map(len, names)) <= _ONE_LINE else 5,
             handlelength=1.4,
             columnspacing=1.6,
         )
         return _inline(figure, name)
 
 
-def _time_axis(axes: Axes, samples: Sequence[Sample]) -> None:
+def _time_axis(axes: Axes, samples: Sequence[Moment]) -> None:
     first, last = samples[0].at, samples[-1].at
     axes.set_xlim(first, last if last > first else first + 1)
-    step = next((step for step in (10, 30, 60, 120, 300, 600, 1800, 3600) if (last - first) / step <= 12), 7200)
+    steps = (10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400)
+    step = next((step for step in steps if (last - first) / step <= 12), 604800)
+    long = last - first > _LONG
     axes.xaxis.set_major_locator(MultipleLocator(step))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: minutes(value)))
-    axes.set_xlabel("cluster time since the record began, min:s")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 3600:g}" if long else minutes(value)))
+    axes.set_xlabel(f"cluster time since the record began, {'hours' if long else 'min:s'}")
 
 
 def _inline(figure: Figure, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -29,7 +29,7 @@ from kinema_optimizer.process.client import InThread, Solver, in_thread
 from kinema_optimizer.process.job import Job, is_refusal, recorded_failure, recorded_solve, repeat_failure
 from kinema_optimizer.request.known import Refusals, left_to_others
 from kinema_optimizer.settings import NAME, Settings
-from kinema_optimizer.solvers.stopping import ClockStop, RecordedStop
+from kinema_optimizer.solvers.stopping import ClockStop, RecordedStop, StopRule
 
 register("optimizer.before-answer")
 
@@ -40,15 +40,17 @@ class Optimizer:
     name = NAME
     consumes = ("catalog-published", "iteration-started", "forecast-made", "step-failed", "policy-evaluated")
 
-    def __init__(self, settings: Settings, solving: Solver | None = None) -> None:
-        """Without `solving`, plans are made in a thread of this process."""
+    def __init__(
+        self, settings: Settings, solving: Solver | None = None, stop: Callable[[], StopRule] | None = None
+    ) -> None:
+        """Without `solving`, plans are made in a thread of this process; `stop` ends the solves of policies."""
         self._planning = settings.planning
         self._solving = solving or InThread()
         self._broker = settings.runtime if settings.solver.share else None
         self._offers: tuple[Offer, ...] | None = None
         self._delegated = False
         self._refusals = Refusals()
-        self._time_limit = settings.planning.time_limit_seconds
+        self._stop = stop or (lambda: ClockStop(settings.planning.time_limit_seconds))
         chosen, usable = settings.policy, settings.planning.usable
         self._policy = None if chosen.name == "kinema" else policy_named(chosen.name, usable)
         self._shadows = tuple(policy_named(name, usable) for name in chosen.shadow)
@@ -99,7 +101,7 @@ class Optimizer:
     async def _ruled(self, policy: Policy, tick: Tick, mode: Mode, recorded: AnyBody | None) -> tuple[AnyBody, AnyBody]:
         """Return the plan of the policy in charge, and what it says; a model that it solves stops where it did then."""
         solved = recorded_solve(recorded)
-        stop = ClockStop(self._time_limit) if solved is None else RecordedStop(solved)
+        stop = self._stop() if solved is None else RecordedStop(solved)
         return await asyncio.to_thread(evaluated, policy, replace(tick, stop=stop), mode, self._memories, shadow=False)
 
     def _mark(self, state: Cluster, now: datetime) -> Cluster:

@@ -33,6 +33,7 @@ class Offer:
         memory_bytes: memory of the machine.
         usd_micro: price per hour in micro-USD.
         watts: electrical power, an estimate.
+        reserved: whether the provider keeps a share of CPU and memory.
     """
 
     machine_type: str
@@ -42,6 +43,7 @@ class Offer:
     memory_bytes: int
     usd_micro: int
     watts: int
+    reserved: bool = True
 
     @property
     def name(self) -> str:
@@ -51,6 +53,8 @@ class Offer:
     @property
     def allocatable(self) -> tuple[int, int]:
         """Millicores and bytes left for pods after the provider's reserve."""
+        if not self.reserved:
+            return self.vcpus * 1000, self.memory_bytes
         return gke_allocatable(self.vcpus, self.memory_bytes)
 
 

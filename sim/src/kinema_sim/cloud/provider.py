@@ -64,7 +64,7 @@ class Machine:
     Attributes:
         name: node name.
         offer: what was bought.
-        state: `booting`, `running` or `deleting`.
+        state: `booting`, `running`, `deleting` or `lost`.
         boot: operation that boots or booted it.
         labels: extra labels of its node.
         taints: extra taints of its node.
@@ -161,6 +161,16 @@ class Cloud:
         self._create_node(machine)
         self._make_ready(machine)
 
+    def lose(self, name: str) -> None:
+        """Take a machine away at once, as a failing zone does: its node and its pods are gone."""
+        machine = self.machines.pop(name, None)
+        if machine is None:
+            return
+        machine.state = "lost"
+        if machine.offer.name in self.available:
+            self.available[machine.offer.name] += 1
+        self._store.remove(NODE, ("", name))
+
     def release(self) -> None:
         """Lift the faults on nodes: those held back until now become Ready."""
         held = sorted(self.never_ready)
@@ -226,6 +236,8 @@ class Cloud:
 
     def _vanish(self, machine: Machine, order: Operation) -> None:
         order.state = "done"
+        if self.machines.get(machine.name) is not machine:  # lost in the meantime
+            return
         del self.machines[machine.name]
         if machine.offer.name in self.available:
             self.available[machine.offer.name] += 1

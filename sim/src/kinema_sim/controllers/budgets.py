@@ -42,8 +42,10 @@ class BudgetController(Controller):
                 if matches(budget["spec"].get("selector"), labels):
                     self._queue.add(key_of(budget))
         elif change.kind in _SCALED:
+            labels = labels_of(change.new["spec"]["template"])
             for budget in self.store.sorted(PDB, namespace_of(change.new)):
-                self._queue.add(key_of(budget))
+                if matches(budget["spec"].get("selector"), labels):
+                    self._queue.add(key_of(budget))
 
     def sync(self, key: Key, found: Obj) -> None:
         """Compute one budget's status."""

@@ -44,6 +44,8 @@ class CloudFront:
                 "available": 0 if offer.name in cloud.sold_out else cloud.available.get(offer.name),
                 "watts": offer.watts,
                 "max_pods": MAX_PODS,
+                "allocatable_cpu_m": offer.allocatable[0],
+                "allocatable_memory_bytes": offer.allocatable[1],
             }
             for offer in cloud.offers.values()
         ]

@@ -134,13 +134,13 @@ class Flow:
     response_us: int
 
 
-def solve(app: Application, users: int, ready: Mapping[str, int]) -> Flow:
+def solve(app: Application, users: int, ready: Mapping[str, float]) -> Flow:
     """Find the throughput at which users, think time and response time agree.
 
     Args:
         app: the application.
         users: virtual users.
-        ready: ready pods by service; a service without any stops everything.
+        ready: ready pods by service, one that has half of its CPU as a half; a service without any stops everything.
     """
     if users <= 0 or any(ready.get(service.name, 0) <= 0 for service in app.services):
         return Flow(0, 0)
@@ -157,7 +157,7 @@ def solve(app: Application, users: int, ready: Mapping[str, int]) -> Flow:
     return Flow(round(low * 1000), round(waited * 1_000_000))
 
 
-def _capacity(app: Application, ready: Mapping[str, int]) -> float:
+def _capacity(app: Application, ready: Mapping[str, float]) -> float:
     """Requests per second at which the first service is full."""
     return min(
         _FULL
@@ -169,7 +169,7 @@ def _capacity(app: Application, ready: Mapping[str, int]) -> float:
     )
 
 
-def _response(app: Application, rate: float, ready: Mapping[str, int]) -> float:
+def _response(app: Application, rate: float, ready: Mapping[str, float]) -> float:
     """Seconds that a user request takes: every call takes longer the busier its service is."""
     total = 0.0
     for service in app.services:

@@ -9,7 +9,7 @@ from kinema_sim.engine.objects import Key, Obj, condition, set_condition
 from kinema_sim.engine.store import Change, Store
 from kinema_sim.scheduler.books import Books, NodeInfo, PodInfo
 from kinema_sim.scheduler.filters import first_reason, look_around
-from kinema_sim.scheduler.scores import SCORERS
+from kinema_sim.scheduler.scores import SCORERS, Scorer
 
 CYCLE_MS = 50
 """From a change that may help until the pending pods are looked at."""
@@ -21,6 +21,8 @@ class Scheduler:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.books = Books(store)
+        self.scorers: tuple[tuple[Scorer, int], ...] = SCORERS
+        """Plugins and their weights, as the scheduler is configured."""
         self._armed = False
         store.subscribe(self._note)
 
@@ -80,7 +82,7 @@ class Scheduler:
         if len(feasible) == 1:
             return feasible[0].name
         totals = [0] * len(feasible)
-        for scorer, weight in SCORERS:
+        for scorer, weight in self.scorers:
             for index, score in enumerate(scorer(pod, feasible, self.books)):
                 totals[index] += weight * score
         return min(zip(totals, feasible, strict=True), key=lambda entry: (-entry[0], entry[1].name))[1].name

@@ -32,6 +32,11 @@ def least_allocated(pod: PodInfo, nodes: Sequence[NodeInfo], _: Books) -> list[i
     return scores
 
 
+def most_allocated(pod: PodInfo, nodes: Sequence[NodeInfo], _: Books) -> list[int]:
+    """Prefer nodes with little room left: how a scheduler packs."""
+    return [MAX - score for score in least_allocated(pod, nodes, _)]
+
+
 def balanced(pod: PodInfo, nodes: Sequence[NodeInfo], _: Books) -> list[int]:
     """Prefer nodes where CPU and memory would be filled alike: 1 less the standard deviation of the two shares."""
     scores: list[int] = []
@@ -186,3 +191,9 @@ SCORERS: tuple[tuple[Scorer, int], ...] = (
     (balanced, 1),
 )
 """Plugins and their weights."""
+
+
+def with_fit(scorer: Scorer, weight: int = 1) -> tuple[tuple[Scorer, int], ...]:
+    """Return the plugins with another one in place of those that spread pods by what nodes have left."""
+    kept = tuple(entry for entry in SCORERS if entry[0] not in (least_allocated, balanced))
+    return (*kept, (scorer, weight))

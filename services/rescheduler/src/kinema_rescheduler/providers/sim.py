@@ -32,6 +32,8 @@ class _Row(msgspec.Struct, frozen=True):
     available: int | None = None
     watts: float | None = None
     max_pods: int | None = None
+    allocatable_cpu_m: int | None = None
+    allocatable_memory_bytes: int | None = None
 
 
 class _Offers(msgspec.Struct, frozen=True):
@@ -64,7 +66,8 @@ class _Node(msgspec.Struct, frozen=True):
     name: str
 
 
-def _error(reason: str, message: str) -> EffectError:
+def cloud_error(reason: str, message: str) -> EffectError:
+    """Return the error for a refusal of the cloud."""
     return PermanentError(reason, message) if reason in _FINAL else TransientError("transient", message)
 
 
@@ -134,7 +137,7 @@ class SimProvider:
             fault = msgspec.json.decode(data, type=_Refusal).error
         except msgspec.DecodeError:
             raise TransientError("transient", f"{method} {path}: status {response.status}") from None
-        raise _error(fault.class_, fault.message)
+        raise cloud_error(fault.class_, fault.message)
 
 
 def _read(data: bytes, kind: type[T]) -> T:
@@ -154,6 +157,8 @@ def _row(line: int, row: _Row) -> CatalogRow:
         zone=row.zone or None,
         capacity_type=row.capacity_type,
         max_pods=row.max_pods,
+        allocatable_cpu=row.allocatable_cpu_m,
+        allocatable_memory=row.allocatable_memory_bytes,
         watts=row.watts,
         available=row.available,
         extended=FrozenMap(),

@@ -1,0 +1,1 @@
+"""`kinema simulate`: policies on a scenario in virtual time, and their comparison."""

@@ -1,0 +1,140 @@
+"""`kinema simulate`: run a scenario once for each policy, and compare what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kinema_cli.inputs import InputError, UsageError, fail
+from kinema_cli.output import Format, cell, emit, hourly, print_note, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from kinema_optimizer.settings import PolicyName
+    from kinema_sim.simulate.run import Result
+    from kinema_sim.simulate.scenario import Loaded
+
+COLUMNS = ("policy", "cost", "$/h", "least $/h", "nodes", "CPU used", "moved", "disrupted", "pod-s pending", "RPS")
+"""Headings of the table: paid in all, on average, at least; mean nodes; of allocatable."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateOptions:
+    """Options of `kinema simulate`."""
+
+    scenario: Path
+    policies: tuple[str, ...]
+    seed: int
+    work: int | None
+    out: Path
+    output: Format
+
+
+def run_simulate(options: SimulateOptions) -> int:
+    """Simulate, write the files, and print the table.
+
+    Returns:
+        The exit code: 0 done, 1 a file cannot be used or written, 2 wrong arguments.
+    """
+    from kinema_sim.simulate.scenario import ScenarioError, read_scenario
+
+    try:
+        names = _policies(options.policies)
+        loaded = read_scenario(options.scenario)
+        _prepare(options.out)
+    except ScenarioError as error:
+        return fail(InputError(str(error)))
+    except (InputError, UsageError) as error:
+        return fail(error)
+    _silence()
+    results = _simulate(loaded, names, options)
+    from kinema_cli.simulate.files import write_files
+
+    write_files(loaded, results, options)
+    emit(
+        _as_value(results),
+        options.output,
+        lambda: [_table(loaded, results), cell(f"report: {options.out}/report.html")],
+    )
+    return 0
+
+
+def _policies(given: Sequence[str]) -> tuple[PolicyName, ...]:
+    from kinema_sim.simulate.run import POLICIES
+
+    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in POLICIES:
+            raise UsageError(f"--policy {name}: no such policy; choose from {', '.join(POLICIES)}")
+    if not names:
+        raise UsageError(f"--policy is missing; choose from {', '.join(POLICIES)}")
+    again = next((name for name in names if names.count(name) > 1), None)
+    if again is not None:
+        raise UsageError(f"--policy {again} is given twice")
+    return tuple(policy for name in names for policy in POLICIES if policy == name)
+
+
+def _silence() -> None:
+    """Keep the services from logging each of their steps: thousands in a virtual hour."""
+    import logging
+
+    import structlog
+
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+
+
+def _prepare(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / "results.json"
+        with probe.open("ab"):
+            pass
+    except OSError as error:
+        raise InputError(f"--out {out}: {error.strerror}; name a directory that can be written") from error
+
+
+def _simulate(loaded: Loaded, names: Sequence[PolicyName], options: SimulateOptions) -> tuple[Result, ...]:
+    from kinema_sim.simulate.run import run
+    from kinema_sim.simulate.scenario import milliseconds
+
+    hours = milliseconds(loaded.scenario.duration) / 3_600_000
+    found = []
+    for name in names:
+        result, seconds = run(loaded, name, seed=options.seed, work=options.work)
+        pace = hours * 3600 / seconds if seconds else 0.0
+        print_note(f"{name}: {hours:g} h in {seconds:.1f} s of processor time, {pace:,.0f} simulated hours an hour")
+        found.append(result)
+    return tuple(found)
+
+
+def _as_value(results: Sequence[Result]) -> list[dict[str, object]]:
+    import msgspec
+
+    found = []
+    for result in results:
+        value = msgspec.to_builtins(result)
+        del value["samples"]
+        found.append(value)
+    return found
+
+
+def _table(loaded: Loaded, results: Sequence[Result]) -> RenderableType:
+    rows = [
+        (
+            one.policy,
+            f"${one.whole.usd:,.2f}",
+            hourly(one.whole.mean_usd_per_hour),
+            hourly(one.whole.min_usd_per_hour),
+            f"{one.whole.mean_nodes:.2f}",
+            f"{one.whole.cpu_used_percent:.1f}%",
+            f"{one.evictions:,}",
+            f"{one.disruptions:,}",
+            f"{one.whole.pending_pod_seconds:,.0f}",
+            f"{one.whole.mean_rps:,.1f}",
+        )
+        for one in results
+    ]
+    return table(f"Scenario {loaded.scenario.name}, {loaded.scenario.duration}", COLUMNS, rows, numbers=COLUMNS[1:])

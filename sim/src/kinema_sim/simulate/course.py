@@ -1,0 +1,242 @@
+"""Course of a simulation over time: a sample whenever anything that is shown changes, and the figures of its phases.
+
+A sample holds from its time to that of the next one, so sums over time are exact for all that changes by events. Usage
+and throughput of applications under load are measured every 15 seconds in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from kinema_sim.cluster import Cluster
+from kinema_sim.engine.kinds import DEPLOYMENT, NODE, POD, REPLICA_SET, STATEFUL_SET
+from kinema_sim.engine.objects import (
+    Obj,
+    controller_ref,
+    is_finished,
+    is_ready,
+    is_terminating,
+    name_of,
+    namespace_of,
+    uid_of,
+)
+from kinema_sim.engine.store import Change
+
+MEASURE_MS: Final = 15_000
+_LAST: Final = 1_000
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """The cluster from one moment until the next sample; `at` in seconds since the beginning."""
+
+    at: float
+    nodes: int
+    ready_nodes: int
+    usd_per_hour: float
+    watts: int
+    pods: int
+    pending: int
+    missing: int
+    """Pods that workloads ask for and that are not Ready."""
+    floor: float
+    """The least share of Ready pods of any workload that asks for some."""
+    requested_cpu: int
+    requested_memory: int
+    allocatable_cpu: int
+    allocatable_memory: int
+    used_cpu: int
+    used_memory: int
+    rps: float
+    users: int
+    zones: tuple[tuple[str, int], ...] = ()
+    """Nodes by zone."""
+
+
+@dataclass
+class Recorder:
+    """Takes the samples."""
+
+    sim: Cluster
+    samples: list[Sample] = field(default_factory=list)
+    restarts: int = 0
+    """Pods that ended although their workload still wanted as many."""
+    _armed: bool = False
+    _desired: dict[str, int] = field(default_factory=dict)
+    _ready: dict[str, int] = field(default_factory=dict)
+    _own: dict[str, int] = field(default_factory=dict)
+    """Replicas that owners ask for, of workloads that a policy has lent some more."""
+    _sets: dict[str, str] = field(default_factory=dict)
+    _pods: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    """Uid of each pod → its workload, and whether it serves."""
+
+    def __post_init__(self) -> None:
+        self.start = self.sim.loop.now_ms
+        self.sim.store.subscribe(self._note)
+        for kind in (DEPLOYMENT, STATEFUL_SET, REPLICA_SET, POD):
+            for item in self.sim.store.each(kind):
+                self._note(Change(0, "ADDED", kind, None, item))
+        if self.sim.load.apps:
+            self.sim.loop.every(MEASURE_MS, self.take, priority=_LAST)
+        self._arm()
+
+    def _note(self, change: Change) -> None:
+        kind = change.kind
+        if kind is POD:
+            self._note_pod(change)
+        elif kind in (DEPLOYMENT, STATEFUL_SET):
+            key = f"{kind.name} {namespace_of(change.new)}/{name_of(change.new)}"
+            if change.type == "DELETED":
+                self._desired.pop(key, None)
+            else:
+                self._desired[key] = change.new["spec"].get("replicas", 1)
+        elif kind is REPLICA_SET:
+            owner = controller_ref(change.new)
+            if owner is not None:
+                self._sets[uid_of(change.new)] = f"{owner['kind']} {namespace_of(change.new)}/{owner['name']}"
+        elif kind is not NODE:
+            return
+        self._arm()
+
+    def lend(self, workload: str, replicas: int) -> None:
+        """Take note that a policy changes the replicas of a workload: what it lends, its owner does not ask for."""
+        if workload not in self._own:
+            self._own[workload] = self._desired.get(workload, replicas)
+        if replicas <= self._own[workload]:
+            del self._own[workload]
+
+    def _wanted(self, workload: str) -> int:
+        return self._own.get(workload, self._desired.get(workload, 0))
+
+    def _note_pod(self, change: Change) -> None:
+        pod, uid = change.new, uid_of(change.new)
+        owner = controller_ref(pod)
+        workload = self._workload(owner, namespace_of(pod))
+        serves = change.type != "DELETED" and is_ready(pod) and not is_terminating(pod) and not is_finished(pod)
+        _, served = self._pods.get(uid, (workload, False))
+        if serves != served:
+            self._ready[workload] = self._ready.get(workload, 0) + (1 if serves else -1)
+            if not serves and self._ready[workload] < self._wanted(workload):
+                self.restarts += 1
+        if change.type == "DELETED":
+            self._pods.pop(uid, None)
+        else:
+            self._pods[uid] = workload, serves
+
+    def _workload(self, owner: Obj | None, namespace: str) -> str:
+        if owner is None:
+            return ""
+        return self._sets.get(owner["uid"], f"{owner['kind']} {namespace}/{owner['name']}")
+
+    def _arm(self) -> None:
+        if not self._armed:
+            self._armed = True
+            self.sim.loop.at(self.sim.loop.now_ms, self._changed, priority=_LAST)
+
+    def _changed(self) -> None:
+        self._armed = False
+        self.take()
+
+    def take(self) -> None:
+        """Take a sample now, if it differs from the last one."""
+        found = self._sample()
+        last = self.samples[-1] if self.samples else None
+        if last is not None and last.at == found.at:
+            self.samples.pop()
+            last = self.samples[-1] if self.samples else None
+        if last is None or msgspec.structs.replace(found, at=last.at) != last:
+            self.samples.append(found)
+
+    def _sample(self) -> Sample:
+        sim = self.sim
+        machines = sim.cloud.machines.values()
+        zones: dict[str, int] = {}
+        for machine in machines:
+            zones[machine.offer.zone] = zones.get(machine.offer.zone, 0) + 1
+        infos = sim.scheduler.books.nodes()
+        usages = sim.load.usage().values() if sim.load.apps or sim.load.has_series else ()
+        short = [(self._ready.get(key, 0), wanted) for key in self._desired if (wanted := self._wanted(key))]
+        return Sample(
+            at=(sim.loop.now_ms - self.start) / 1000,
+            nodes=len(machines),
+            ready_nodes=sum(not info.taints for info in infos),
+            usd_per_hour=sum(machine.offer.usd_micro for machine in machines) / 10**6,
+            watts=sum(machine.offer.watts for machine in machines),
+            pods=len(self._pods),
+            pending=len(sim.scheduler.books.pending),
+            missing=sum(max(0, wanted - ready) for ready, wanted in short),
+            floor=round(min((min(1.0, ready / wanted) for ready, wanted in short), default=1.0), 4),
+            requested_cpu=sum(info.used.get("cpu", 0) for info in infos),
+            requested_memory=sum(info.used.get("memory", 0) for info in infos),
+            allocatable_cpu=sum(info.allocatable.get("cpu", 0) for info in infos),
+            allocatable_memory=sum(info.allocatable.get("memory", 0) for info in infos),
+            used_cpu=sum(usage.cpu_nano for usage in usages) // 1_000_000,
+            used_memory=sum(usage.memory_bytes for usage in usages),
+            rps=round(sum(sim.load.flow(name).requests_per_1000s for name in sim.load.apps) / 1000, 3),
+            users=sum(sim.load.users(name) for name in sim.load.apps),
+            zones=tuple(sorted(zones.items())),
+        )
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Figures of a part of the time; means are weighted by time."""
+
+    seconds: float
+    usd: float
+    """Paid in all."""
+    mean_usd_per_hour: float
+    min_usd_per_hour: float
+    kwh: float
+    mean_nodes: float
+    max_nodes: int
+    cpu_used_percent: float
+    """Of allocatable CPU, where there is a load or a series."""
+    cpu_requested_percent: float
+    memory_used_percent: float
+    memory_requested_percent: float
+    mean_rps: float
+    requests: float
+    """Served in all."""
+    pending_pod_seconds: float
+    missing_pod_seconds: float
+    """Pods that were asked for and not Ready, over time."""
+    floor: float
+
+
+def figures(samples: Sequence[Sample], start: float, end: float) -> Figures:
+    """Return the figures between two times in seconds."""
+    spans = [
+        (sample, min(until, end) - max(sample.at, start))
+        for sample, until in zip(samples, [*(later.at for later in samples[1:]), end], strict=True)
+        if min(until, end) > max(sample.at, start)
+    ]
+    seconds = end - start
+
+    def total(name: str) -> float:
+        return float(sum(getattr(sample, name) * span for sample, span in spans))
+
+    def percent(part: str, whole: str) -> float:
+        base = total(whole)
+        return round(100 * total(part) / base, 2) if base else 0.0
+
+    return Figures(
+        seconds=seconds,
+        usd=round(total("usd_per_hour") / 3600, 6),
+        mean_usd_per_hour=round(total("usd_per_hour") / seconds, 6),
+        min_usd_per_hour=min((sample.usd_per_hour for sample, _ in spans), default=0.0),
+        kwh=round(total("watts") / 3600 / 1000, 6),
+        mean_nodes=round(total("nodes") / seconds, 4),
+        max_nodes=max((sample.nodes for sample, _ in spans), default=0),
+        cpu_used_percent=percent("used_cpu", "allocatable_cpu"),
+        cpu_requested_percent=percent("requested_cpu", "allocatable_cpu"),
+        memory_used_percent=percent("used_memory", "allocatable_memory"),
+        memory_requested_percent=percent("requested_memory", "allocatable_memory"),
+        mean_rps=round(total("rps") / seconds, 3),
+        requests=round(total("rps"), 1),
+        pending_pod_seconds=round(total("pending"), 1),
+        missing_pod_seconds=round(total("missing"), 1),
+        floor=min((sample.floor for sample, _ in spans), default=1.0),
+    )

@@ -1,0 +1,138 @@
+"""Runs of a scenario, one policy after the other, each on a cluster of its own from the same seed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Final, get_args
+
+import msgspec
+
+from kinema_core.model.mobility import MobilityOptions
+from kinema_optimizer.policies.registry import policy_named
+from kinema_optimizer.policies.usage import target_load_score
+from kinema_optimizer.settings import PolicyName
+from kinema_sim.cluster import Cluster
+from kinema_sim.engine.kinds import DEPLOYMENT
+from kinema_sim.engine.objects import Obj, key_of
+from kinema_sim.scheduler.books import Books, NodeInfo, PodInfo
+from kinema_sim.scheduler.scores import Scorer, most_allocated, with_fit
+from kinema_sim.simulate.build import build
+from kinema_sim.simulate.course import Figures, Recorder, Sample, figures
+from kinema_sim.simulate.executor import Neighbor, Tally
+from kinema_sim.simulate.pipeline import WORK, Pipeline
+from kinema_sim.simulate.scenario import Loaded, milliseconds
+from kinema_sim.simulate.view import View
+
+POLICIES: Final[tuple[PolicyName, ...]] = get_args(PolicyName)
+PIPELINE: Final = frozenset({"kinema", "thesis"})
+"""Policies that run as the services do; the others are executed as their systems execute."""
+_PACKING: Final = frozenset({"optimize-utilization"})
+_TRIMARAN_TARGET: Final = 40
+_STRATEGY: Final = "kinema.io/strategy"
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What came of one policy."""
+
+    policy: str
+    whole: Figures
+    phases: dict[str, Figures]
+    evictions: int
+    """Pods that the policy moved or restarted."""
+    disruptions: int
+    """Pods that stopped serving while their workload had too few of them, whatever the reason."""
+    booted: int
+    deleted: int
+    ticks: int
+    """How often it was asked."""
+    notes: dict[str, int]
+    """Refused orders, plans that were rejected by rule, executions that were aborted."""
+    samples: tuple[Sample, ...]
+
+
+def run(loaded: Loaded, policy: PolicyName, *, seed: int = 0, work: int | None = None) -> tuple[Result, float]:
+    """Run a scenario under a policy; return the result, and the processor seconds that it took."""
+    began = time.process_time()
+    sim = build(loaded, seed)
+    _schedule_like(sim, policy)
+    recorder, end = Recorder(sim), milliseconds(loaded.scenario.duration)
+    end_ms = sim.loop.now_ms + end
+    view = View(sim)
+    if policy in PIPELINE:
+        tally, notes = asyncio.run(_services(recorder, view, policy, end_ms, work))
+    else:
+        neighbor = Neighbor(sim, policy_named(policy), view, MobilityOptions())
+        neighbor.start()
+        sim.loop.run_until(end_ms)
+        tally, notes = neighbor.tally, {"refused": neighbor.tally.refused} if neighbor.tally.refused else {}
+    recorder.take()
+    samples = tuple(recorder.samples)
+    phases = {
+        phase.name: figures(samples, milliseconds(phase.start) / 1000, milliseconds(phase.end) / 1000)
+        for phase in loaded.scenario.phases
+    }
+    result = Result(
+        policy=policy,
+        whole=figures(samples, 0.0, end / 1000),
+        phases=phases,
+        evictions=tally.evictions,
+        disruptions=recorder.restarts,
+        booted=tally.booted,
+        deleted=tally.deleted,
+        ticks=tally.ticks,
+        notes=dict(notes),
+        samples=samples,
+    )
+    return result, time.process_time() - began
+
+
+async def _services(
+    recorder: Recorder, view: View, policy: PolicyName, end_ms: int, work: int | None
+) -> tuple[Tally, Mapping[str, int]]:
+    pipeline = Pipeline(recorder.sim, view, policy=policy, work=work or WORK, lend=recorder.lend)
+    try:
+        await pipeline.run_until(end_ms)
+    finally:
+        await pipeline.close()
+    notes = {f"rejected: {rule}": count for rule, count in sorted(pipeline.rejections.items())}
+    return pipeline.tally, {**notes, **({"aborted": pipeline.aborted} if pipeline.aborted else {})}
+
+
+def _schedule_like(sim: Cluster, policy: PolicyName) -> None:
+    """Configure the scheduler as the policy's system does, and mark Deployments for the thesis, which rolls them."""
+    if policy in _PACKING:
+        sim.scheduler.scorers = with_fit(most_allocated)
+    if policy == "trimaran":
+        sim.scheduler.scorers = with_fit(_target_load(sim))
+    if policy == "thesis":
+        for item in sim.store.each(DEPLOYMENT):
+            sim.store.edit(DEPLOYMENT, key_of(item), _rolled)
+
+
+def _rolled(draft: Obj) -> None:
+    draft["metadata"].setdefault("annotations", {})[_STRATEGY] = "rolling"
+
+
+def _target_load(sim: Cluster) -> Scorer:
+    """Return the score of target load packing on what pods use now."""
+
+    def score(pod: PodInfo, nodes: Sequence[NodeInfo], _: Books) -> list[int]:
+        used: dict[str, int] = {}
+        for key, usage in sim.load.usage().items():
+            bound = sim.scheduler.books.bound(key)
+            if bound is not None:
+                used[bound[1]] = used.get(bound[1], 0) + usage.cpu_nano // 1_000_000
+        return [
+            round(
+                target_load_score(
+                    Fraction(100 * (used.get(node.name, 0) + pod.requests.get("cpu", 0)), node.allocatable["cpu"]),
+                    _TRIMARAN_TARGET,
+                )
+            )
+            for node in nodes
+        ]
+
+    return score

@@ -1,0 +1,409 @@
+"""Scenario of a simulation: a YAML file, read and checked before anything runs. `docs/simulate.md` describes it.
+
+Unknown keys are refused. A fault names the file, the place in it, and what is expected there.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from kinema_core.model.quantity import QuantityError, parse_amount
+from kinema_core.runtime.yaml_files import yaml_fault
+from kinema_sim.cloud.machines import ZONES, Offer, load_offers
+from kinema_sim.load.model import PROFILES
+
+_DURATION: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+SCHEMA: Final = "kinema.scenario/v1"
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
+Name: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
+Points: TypeAlias = tuple[tuple[str, Count], ...]
+
+
+class ScenarioError(Exception):
+    """A scenario cannot be used; the text names the file, the place in it and what is expected."""
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of everything in a scenario."""
+
+
+class Nodes(_Part, frozen=True, kw_only=True):
+    """Nodes that are there at the beginning."""
+
+    type: str
+    zone: str = ZONES[0]
+    count: Annotated[int, Meta(ge=1)] = 1
+    control_plane: bool = False
+    """It is never deleted; pods may run on it."""
+
+
+class Machine(_Part, frozen=True, kw_only=True):
+    """A machine type on sale, beside the price list that comes with the simulator."""
+
+    type: Name
+    vcpus: Annotated[int, Meta(ge=1)]
+    memory: str
+    usd_per_hour: Annotated[float, Meta(ge=0)] = 0.0
+    watts: Annotated[int, Meta(ge=0)] = 0
+    reserved: bool = True
+    """The provider keeps its share of CPU and memory (as GKE does); without, all is allocatable."""
+
+
+class Cloud(_Part, frozen=True, kw_only=True):
+    """What can be bought."""
+
+    types: tuple[str, ...] = ()
+    """Machine types on sale; empty: all of the price list."""
+    zones: tuple[str, ...] = ZONES
+    machines: tuple[Machine, ...] = ()
+    available: dict[str, Count] = {}
+    """Machine type → how many more can be had in each zone."""
+
+
+class Daemon(_Part, frozen=True, kw_only=True):
+    """A daemon set that runs on every node."""
+
+    name: Name
+    cpu: str
+    memory: str
+
+
+class Workload(_Part, frozen=True, kw_only=True):
+    """A Deployment, or several alike."""
+
+    name: Name
+    namespace: Name = "shop"
+    count: Annotated[int, Meta(ge=1)] = 1
+    """Deployments of this kind; from the second one on they have a number behind the name."""
+    cpu: str
+    memory: str
+    replicas: Count | Points = 1
+    """A number, or `[time, replicas]` points: from each point on so many."""
+    usage: str = ""
+    """CSV file of recorded CPU usage of one pod: columns `seconds` and `cpu_m`. Default: a fifth of the request."""
+    kind: Literal["Deployment", "StatefulSet"] = "Deployment"
+    max_unavailable: str | int | None = None
+    """Of a disruption budget; none without."""
+    spread: Literal["", "zone", "node"] = ""
+    """Pods are spread evenly, as a rule."""
+    local_storage: bool = False
+    """Pods have an emptyDir."""
+    annotations: dict[str, str] = {}
+    grace: str = "30s"
+
+
+class Application(_Part, frozen=True, kw_only=True):
+    """An example application under the load of virtual users."""
+
+    name: Literal["teastore", "online-boutique"]
+    users: str | Points
+    """`linear`, `spike` or `random` of the thesis, or `[time, users]` points, straight lines between them."""
+    after: str = "0s"
+    """When the users of a named load begin."""
+    min_replicas: Count = 0
+    """Of every service that scales; 0: as the application comes."""
+    max_replicas: Count = 0
+    fixed_replicas: Count = 0
+    """Of every service that does not scale; 0: as the application comes."""
+    requests: Annotated[int, Meta(ge=1, le=1000)] = 100
+    """Requests in per cent of the application's own."""
+
+
+class Arrival(_Part, frozen=True, kw_only=True):
+    """Pods that arrive and leave."""
+
+    at: str
+    lasts: str
+    """Running time, from when it runs: a pod that waits ends later."""
+    cpu: str
+    memory: str = "0"
+    count: Annotated[int, Meta(ge=1)] = 1
+
+
+class Trace(_Part, frozen=True, kw_only=True):
+    """Pods that arrive and leave, by a file with the columns `at`, `lasts` (seconds), `cpu_m`, `memory_mi`."""
+
+    file: str
+    speed: Annotated[float, Meta(gt=0)] = 1.0
+    """Times are divided by it."""
+    most: Annotated[int, Meta(ge=1)] | None = None
+    """Rows that are read."""
+
+
+class Fault(_Part, frozen=True, kw_only=True):
+    """Something that goes wrong."""
+
+    kind: Literal["zone-down", "stock-out"]
+    at: str
+    lasts: str
+    zone: str = ""
+    type: str = ""
+
+
+class Phase(_Part, frozen=True, kw_only=True):
+    """A part of the time, with figures of its own."""
+
+    name: Name
+    start: str
+    end: str
+
+
+class Scenario(_Part, frozen=True, kw_only=True):
+    """A whole scenario."""
+
+    schema: Literal["kinema.scenario/v1"] = "kinema.scenario/v1"
+    name: Name
+    about: str = ""
+    duration: str
+    cloud: Cloud = Cloud()
+    nodes: tuple[Nodes, ...]
+    daemons: tuple[Daemon, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+    applications: tuple[Application, ...] = ()
+    arrivals: tuple[Arrival, ...] = ()
+    traces: tuple[Trace, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    phases: tuple[Phase, ...] = ()
+    idle_percent: Annotated[int, Meta(ge=0, le=100)] = 20
+    """CPU usage of pods without a load or a series, in per cent of their requests."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A pod of a trace, times in milliseconds since the beginning."""
+
+    at_ms: int
+    lasts_ms: int
+    cpu_m: int
+    memory: int
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A scenario with what its files contain."""
+
+    scenario: Scenario
+    arrivals: tuple[Row, ...]
+    series: dict[str, tuple[tuple[int, int], ...]]
+    """File of a series → (milliseconds, millicores)."""
+    sources: dict[str, bytes]
+    """Contents of the scenario and of all files that it names, by name."""
+
+
+def milliseconds(text: str) -> int:
+    """Return a duration such as `90s`, `1h30m` or `7d` in milliseconds; raises ValueError."""
+    found = _DURATION.fullmatch(text)
+    if not text or found is None or not any(found.groups()):
+        message = f"expected a duration such as 90s, 1h30m or 7d, got {text!r}"
+        raise ValueError(message)
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+
+
+def read_scenario(path: Path) -> Loaded:
+    """Read a scenario and the files that it names.
+
+    Raises:
+        ScenarioError: the first fault.
+    """
+    data = _bytes(path, path)
+    try:
+        scenario = msgspec.yaml.decode(data, type=Scenario)
+    except msgspec.MsgspecError as error:
+        raise ScenarioError(f"{path}: {_place(yaml_fault(error))}") from error
+    for place, problem in _faults(scenario):
+        raise ScenarioError(f"{path}: {place}: {problem}")
+    sources = {path.name: data}
+    rows = [row for index, one in enumerate(scenario.arrivals) for row in _rows_of(one)]
+    for index, trace in enumerate(scenario.traces):
+        file = path.parent / trace.file
+        sources[trace.file] = _bytes(file, path, f"traces[{index}].file")
+        rows += _trace(sources[trace.file], trace, f"{path}: traces[{index}].file {trace.file}")
+    series = {}
+    for index, workload in enumerate(scenario.workloads):
+        if workload.usage and workload.usage not in series:
+            file = path.parent / workload.usage
+            where = f"workloads[{index}].usage"
+            sources[workload.usage] = _bytes(file, path, where)
+            series[workload.usage] = _series(sources[workload.usage], f"{path}: {where} {workload.usage}")
+    rows.sort(key=lambda row: (row.at_ms, row.lasts_ms, row.cpu_m, row.memory))
+    return Loaded(scenario, tuple(rows), series, sources)
+
+
+def _bytes(file: Path, scenario: Path, place: str = "") -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        where = f"{scenario}: {place}: {file}" if place else str(file)
+        raise ScenarioError(f"{where}: {error.strerror}; name a file that can be read") from error
+
+
+def _place(fault: str) -> str:
+    """Return msgspec's fault with the place first: `workloads[2].cpu: expected …`."""
+    found = re.fullmatch(r"(.*?)(?: - at `\$\.?(.*?)`)?", fault)
+    text, place = (found[1], found[2]) if found is not None else (fault, "")
+    text = re.sub(r"^Object contains unknown field `(.*)`$", r"unknown key \1; remove it or correct its name", text)
+    text = re.sub(r"^Object missing required field `(.*)`$", r"the key \1 is missing", text)
+    text = re.sub(r"^Expected `(.*?)`, got `(.*?)`$", r"expected \1, got \2", text)
+    text = text[:1].lower() + text[1:]
+    return f"{place.replace('[...]', '[]')}: {text}" if place else text
+
+
+def _faults(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """Yield what no type can refuse, by place."""
+    for place, text in _durations(scenario):
+        try:
+            milliseconds(text)
+        except ValueError as error:
+            yield place, str(error)
+    for place, resource, text in _quantities(scenario):
+        try:
+            parse_amount(resource, text)
+        except QuantityError as error:
+            yield place, f"expected an amount such as {'250m' if resource == 'cpu' else '512Mi'}: {error}"
+    yield from _unknown_names(scenario)
+    yield from _contradictions(scenario)
+
+
+def _durations(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    yield "duration", scenario.duration
+    for index, workload in enumerate(scenario.workloads):
+        yield f"workloads[{index}].grace", workload.grace
+        if not isinstance(workload.replicas, int):
+            yield from ((f"workloads[{index}].replicas[{i}]", at) for i, (at, _) in enumerate(workload.replicas))
+    for index, app in enumerate(scenario.applications):
+        yield f"applications[{index}].after", app.after
+        if not isinstance(app.users, str):
+            yield from ((f"applications[{index}].users[{i}]", at) for i, (at, _) in enumerate(app.users))
+    for name in ("arrivals", "faults"):
+        for index, one in enumerate(getattr(scenario, name)):
+            yield f"{name}[{index}].at", one.at
+            yield f"{name}[{index}].lasts", one.lasts
+    for index, phase in enumerate(scenario.phases):
+        yield f"phases[{index}].start", phase.start
+        yield f"phases[{index}].end", phase.end
+
+
+def _quantities(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
+    for name in ("daemons", "workloads", "arrivals"):
+        for index, one in enumerate(getattr(scenario, name)):
+            yield f"{name}[{index}].cpu", "cpu", one.cpu
+            yield f"{name}[{index}].memory", "memory", one.memory
+    for index, machine in enumerate(scenario.cloud.machines):
+        yield f"cloud.machines[{index}].memory", "memory", machine.memory
+
+
+def _unknown_names(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    known = {offer.machine_type for offer in load_offers()} | {one.type for one in scenario.cloud.machines}
+    wanted = f"expected one of {', '.join(sorted(known))}"
+    named = [(f"cloud.types[{i}]", name) for i, name in enumerate(scenario.cloud.types)]
+    named += [(f"cloud.available.{name}", name) for name in scenario.cloud.available]
+    named += [(f"nodes[{i}].type", one.type) for i, one in enumerate(scenario.nodes)]
+    named += [(f"faults[{i}].type", one.type) for i, one in enumerate(scenario.faults) if one.type]
+    yield from ((place, f"{wanted}, got {name!r}") for place, name in named if name not in known)
+    zones = scenario.cloud.zones
+    placed = [(f"nodes[{i}].zone", one.zone) for i, one in enumerate(scenario.nodes)]
+    placed += [(f"faults[{i}].zone", one.zone) for i, one in enumerate(scenario.faults) if one.zone]
+    yield from ((at, f"expected one of {', '.join(zones)}, got {zone!r}") for at, zone in placed if zone not in zones)
+    for index, app in enumerate(scenario.applications):
+        if isinstance(app.users, str) and app.users not in PROFILES:
+            yield f"applications[{index}].users", f"expected points, or one of {', '.join(PROFILES)}, got {app.users!r}"
+
+
+def _contradictions(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    if not scenario.nodes:
+        yield "nodes", "expected one node or more: a policy begins with a cluster"
+    yield from _contradictions_in_time(scenario)
+    for name, found in (("workloads", scenario.workloads), ("daemons", scenario.daemons)):
+        names = [(getattr(one, "namespace", ""), one.name) for one in found]
+        again = next((i for i, one in enumerate(names) if one in names[:i]), None)
+        if again is not None:
+            yield f"{name}[{again}].name", f"expected a name of its own, {names[again][1]!r} is taken"
+    for index, fault in enumerate(scenario.faults):
+        if fault.kind == "zone-down" and not fault.zone:
+            yield f"faults[{index}].zone", "expected the zone that goes down"
+
+
+def _contradictions_in_time(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    end = milliseconds(scenario.duration)
+    for index, phase in enumerate(scenario.phases):
+        if not milliseconds(phase.start) < milliseconds(phase.end) <= end:
+            yield f"phases[{index}]", f"expected start before end, and end within {scenario.duration}"
+    for index, workload in enumerate(scenario.workloads):
+        if not isinstance(workload.replicas, int):
+            times = [milliseconds(at) for at, _ in workload.replicas]
+            if not times or any(late <= early for early, late in pairwise(times)):
+                yield f"workloads[{index}].replicas", "expected points by rising time"
+
+
+def _rows_of(one: Arrival) -> list[Row]:
+    row = Row(
+        milliseconds(one.at),
+        milliseconds(one.lasts),
+        parse_amount("cpu", one.cpu),
+        parse_amount("memory", one.memory),
+    )
+    return [row] * one.count
+
+
+def _table(data: bytes, columns: tuple[str, ...], where: str) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yield line and figures of a CSV file."""
+    reader = csv.DictReader(StringIO(data.decode("utf-8-sig", errors="replace")))
+    missing = [name for name in columns if name not in (reader.fieldnames or ())]
+    if missing:
+        raise ScenarioError(f"{where}: expected the columns {', '.join(columns)}; {', '.join(missing)} is missing")
+    for number, row in enumerate(reader, 2):
+        try:
+            yield number, {name: float(row[name]) for name in columns}
+        except (TypeError, ValueError) as error:
+            raise ScenarioError(f"{where}: line {number}: expected numbers in {', '.join(columns)}") from error
+
+
+def _trace(data: bytes, trace: Trace, where: str) -> list[Row]:
+    found = []
+    for number, row in _table(data, ("at", "lasts", "cpu_m", "memory_mi"), where):
+        if min(row.values()) < 0:
+            raise ScenarioError(f"{where}: line {number}: expected numbers from 0 on")
+        at, lasts = round(row["at"] * 1000 / trace.speed), round(row["lasts"] * 1000 / trace.speed)
+        found.append(Row(at, lasts, round(row["cpu_m"]), round(row["memory_mi"] * 2**20)))
+        if len(found) == trace.most:
+            break
+    return found
+
+
+def _series(data: bytes, where: str) -> tuple[tuple[int, int], ...]:
+    found = [
+        (round(row["seconds"] * 1000), round(row["cpu_m"])) for _, row in _table(data, ("seconds", "cpu_m"), where)
+    ]
+    if not found or any(late[0] <= early[0] for early, late in pairwise(found)):
+        raise ScenarioError(f"{where}: expected rows by rising seconds, one at least")
+    return tuple(found)
+
+
+def offers_of(cloud: Cloud) -> tuple[Offer, ...]:
+    """Return what the cloud sells."""
+    own = [
+        Offer(
+            machine_type=one.type,
+            zone=zone,
+            capacity_type="on-demand",
+            vcpus=one.vcpus,
+            memory_bytes=parse_amount("memory", one.memory),
+            usd_micro=round(one.usd_per_hour * 10**6),
+            watts=one.watts,
+            reserved=one.reserved,
+        )
+        for one in cloud.machines
+        for zone in cloud.zones
+    ]
+    listed = [offer for offer in load_offers(cloud.zones) if not cloud.types or offer.machine_type in cloud.types]
+    named = {one.type for one in cloud.machines}
+    kept = [] if cloud.machines and not cloud.types else [one for one in listed if one.machine_type not in named]
+    return (*kept, *(one for one in own if not cloud.types or one.machine_type in cloud.types))

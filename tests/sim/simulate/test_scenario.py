@@ -1,0 +1,108 @@
+"""Scenario files: what is refused, with its place and what is expected there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kinema_sim.simulate.scenario import ScenarioError, milliseconds, offers_of, read_scenario
+
+GOOD = """
+name: small
+duration: 10m
+cloud: {types: [e2-standard-2, e2-standard-4]}
+nodes: [{type: e2-standard-2}]
+workloads: [{name: web, cpu: 100m, memory: 64Mi, replicas: 2}]
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    """A scenario file."""
+    file = tmp_path / "scenario.yaml"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "expected"),
+    [
+        ("duration: 10m", "duration: 10 minutes", "duration", "expected a duration such as 90s"),
+        ("duration: 10m", "duration: 10m\nspeed: 3", "", "unknown key speed"),
+        ("name: small\n", "", "", "the key name is missing"),
+        ("replicas: 2", "replicas: -1", "workloads[].replicas", "expected"),
+        ("replicas: 2", "replicas: two", "workloads[].replicas", "expected"),
+        ("replicas: 2", "replica: 2", "workloads[]", "unknown key replica"),
+        ("replicas: 2", "replicas: [[5m, 2], [1m, 3]]", "workloads[0].replicas", "by rising time"),
+        ("replicas: 2", "usage: nowhere.csv", "workloads[0].usage", "No such file"),
+        ("cpu: 100m", "cpu: much", "workloads[0].cpu", "expected an amount such as 250m"),
+        ("memory: 64Mi", "memory: 64 Mi", "workloads[0].memory", "expected an amount such as 512Mi"),
+        ("{type: e2-standard-2}", "{type: m5.large}", "nodes[0].type", "expected one of"),
+        ("{type: e2-standard-2}", "{type: e2-standard-2, zone: mars}", "nodes[0].zone", "expected one of"),
+        ("nodes: [{type: e2-standard-2}]", "nodes: []", "nodes", "expected one node or more"),
+        ("nodes:", "faults: [{kind: zone-down, at: 1m, lasts: 1m}]\nnodes:", "faults[0].zone", "expected the zone"),
+        ("nodes:", "faults: [{kind: flood, at: 1m, lasts: 1m}]\nnodes:", "faults[].kind", "flood"),
+        ("nodes:", "phases: [{name: a, start: 5m, end: 20m}]\nnodes:", "phases[0]", "expected start before end"),
+        ("nodes:", "applications: [{name: teastore, users: wild}]\nnodes:", "applications[0].users", "expected points"),
+        ("nodes:", "traces: [{file: nowhere.csv}]\nnodes:", "traces[0].file", "No such file"),
+        ("name: small", "name: [", "", "line"),
+    ],
+)
+def test_a_fault_names_file_place_and_what_is_expected(
+    tmp_path: Path, old: str, new: str, place: str, expected: str
+) -> None:
+    """One line, the file first."""
+    assert old in GOOD
+    file = written(tmp_path, GOOD.replace(old, new, 1))
+    with pytest.raises(ScenarioError) as raised:
+        read_scenario(file)
+    text = str(raised.value)
+    assert text.startswith(str(file))
+    assert "\n" not in text
+    assert place.replace("[0]", "[]") in re.sub(r"\[\d+\]", "[]", text)
+    assert expected in text
+
+
+def test_a_good_file_is_read_with_its_files(tmp_path: Path) -> None:
+    """Traces and series are read beside it, and kept as they are."""
+    (tmp_path / "pods.csv").write_text("at,lasts,cpu_m,memory_mi\n60,30,500,64\n0,30,250,64\n")
+    (tmp_path / "cpu.csv").write_text("seconds,cpu_m\n0,10\n60,90\n")
+    text = GOOD.replace("replicas: 2", "usage: cpu.csv") + "traces: [{file: pods.csv, speed: 2}]\n"
+    loaded = read_scenario(written(tmp_path, text))
+    assert [(row.at_ms, row.lasts_ms, row.cpu_m) for row in loaded.arrivals] == [
+        (0, 15_000, 250),
+        (30_000, 15_000, 500),
+    ]
+    assert loaded.series["cpu.csv"] == ((0, 10), (60_000, 90))
+    assert set(loaded.sources) == {"scenario.yaml", "pods.csv", "cpu.csv"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fault"),
+    [
+        ("pods.csv", "at,lasts,cpu_m\n", "memory_mi is missing"),
+        ("pods.csv", "at,lasts,cpu_m,memory_mi\n0,1,x,1\n", "line 2: expected numbers"),
+        ("pods.csv", "at,lasts,cpu_m,memory_mi\n0,-1,1,1\n", "line 2: expected numbers from 0 on"),
+    ],
+)
+def test_a_fault_in_a_trace_names_its_line(tmp_path: Path, name: str, text: str, fault: str) -> None:
+    """The scenario's place, the file and the line."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ScenarioError, match=r"traces\[0\].file pods.csv") as raised:
+        read_scenario(written(tmp_path, GOOD + "traces: [{file: pods.csv}]\n"))
+    assert fault in str(raised.value)
+
+
+def test_durations_add_up() -> None:
+    """Days to seconds, in this order."""
+    assert [milliseconds(text) for text in ("90s", "1h30m", "7d", "1.5s")] == [90_000, 5_400_000, 604_800_000, 1_500]
+
+
+def test_own_machines_are_sold_without_a_reserve_where_they_say_so(tmp_path: Path) -> None:
+    """On premises nothing is kept for a provider; the price list is on sale only where it is named."""
+    own = "cloud: {zones: [dc], machines: [{type: xeon, vcpus: 24, memory: 24Gi, watts: 80, reserved: false}]}"
+    text = GOOD.replace("cloud: {types: [e2-standard-2, e2-standard-4]}", own)
+    text = text.replace("{type: e2-standard-2}", "{type: xeon, zone: dc}")
+    [offer] = offers_of(read_scenario(written(tmp_path, text)).scenario.cloud)
+    assert (offer.name, offer.allocatable) == ("xeon/dc/on-demand", (24_000, 24 * 2**30))
