@@ -240,7 +240,7 @@ class Rescheduler(InCluster, frozen=True):
     """Values of the rescheduler."""
 
     catalog: str = ""
-    """The provider's file: CSV of prices (`delegate`, `kwok`) or JSON inventory (`static`); use `--set-file`."""
+    """The provider's file: CSV of prices, or JSON inventory (`static`); `gke` and `karpenter` need none."""
 
 
 class Autoscaling(_Values, frozen=True):

@@ -54,7 +54,8 @@ ProviderOption: TypeAlias = Annotated[
     typer.Option(
         "--provider",
         metavar="KIND=LOCATION",
-        help="Node provider: sim=URL, kwok=CATALOG, delegate=CATALOG or static=INVENTORY.",
+        help="Node provider: sim=URL, kwok=CATALOG, delegate=CATALOG, karpenter=NODEPOOL, "
+        "gke=PROJECT/LOCATION/CLUSTER or static=INVENTORY.",
     ),
 ]
 Catalog: TypeAlias = Annotated[

@@ -51,7 +51,7 @@ def test_guard_bounds_the_reschedulers_account(capsys: pytest.CaptureFixture[str
 def test_providers_of_nodes_are_those_that_can_be_chosen() -> None:
     """The command knows every provider that has rules, and says so of any other."""
     assert tuple(OF_PROVIDER) == KINDS
-    assert run_rbac(provider="gke", namespace="ops", output=Format.JSON) == 2
+    assert run_rbac(provider="eks", namespace="ops", output=Format.JSON) == 2
 
 
 def test_table_says_what_is_lost_without_a_right(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,10 +16,12 @@ from kinema_core.model.catalog import offers_from
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.providers.base import Provider
 from kinema_rescheduler.providers.delegate import DelegateProvider
+from kinema_rescheduler.providers.gke import GkeProvider
+from kinema_rescheduler.providers.google import GoogleApi
 from kinema_rescheduler.providers.kwok import FAKE, KwokProvider
 from kinema_rescheduler.providers.sim import SimProvider
 from kinema_rescheduler.providers.static.provider import StaticProvider
-from kinema_rescheduler.settings import DelegateSettings, KwokSettings, StaticSettings
+from kinema_rescheduler.settings import DelegateSettings, GkeSettings, KwokSettings, StaticSettings
 from kinema_sim.cloud.machines import make_ready, node_object
 from kinema_sim.engine.kinds import NODE
 
@@ -38,11 +40,15 @@ class Room(ABC):
         self.directory = directory
         self.held: set[str] = set()
         """`never`: nodes stay not Ready; `less`: they have less than was promised."""
-        self._opened: list[SimProvider] = []
+        self._opened: list[SimProvider | GoogleApi] = []
 
     @abstractmethod
     def provider(self, api: FencedClient) -> Provider:
         """The provider as a process that has just started has it."""
+
+    def shipped(self, api: FencedClient) -> Provider:
+        """The provider without a price list of its own, where it can do without one."""
+        return self.provider(api)
 
     async def offer(self, provider: Provider, machine_type: str = "e2-standard-2") -> Offer:
         """What is on sale of a machine type."""
@@ -156,6 +162,61 @@ class SimRoom(Room):
         await self.fault(type="lose-reply", method=method, path="/cloud/v1/nodes", count=_UNHEARD[method])
 
 
+class GkeRoom(SimRoom):
+    """The fake GKE, whose machines are those of the simulated cloud."""
+
+    def provider(self, api: FencedClient) -> Provider:
+        """A process's own provider."""
+        return self._provider(api, _prices(self.directory, ""))
+
+    def shipped(self, api: FencedClient) -> Provider:
+        """It sells by the tables of prices."""
+        return self._provider(api, "")
+
+    def settings(self, catalog: str) -> GkeSettings:
+        """Settings of the fake; its metadata server hands out no token."""
+        return GkeSettings(
+            project="shop",
+            location="europe-west3",
+            cluster="prod",
+            catalog=catalog,
+            token_url="",
+            container_url=f"{self.world.url}/gke/container",
+            compute_url=f"{self.world.url}/gke/compute/v1",
+            resource_manager_url=f"{self.world.url}/gke/crm",
+        )
+
+    def _provider(self, api: FencedClient, catalog: str) -> Provider:
+        google = GoogleApi(self.world.clock, token_url="", timeout_seconds=2)
+        self._opened.append(google)
+        if "never" in self.held:
+            self.world.sim.cloud.never_ready.update({"kinema-1"})
+        return GkeProvider(api, self.settings(catalog), google)
+
+    async def fail_once(self, method: str = "POST") -> None:
+        """The next order fails."""
+        await self.fault(type="api", method="POST", path=_GKE_WRITES[method], status=503, count=1)
+
+    async def lose_reply(self, method: str = "POST") -> None:
+        """The next answer gets lost."""
+        await self.fault(type="lose-reply", method="POST", path=_GKE_WRITES[method], count=1)
+
+
+_GKE_WRITES: Final = {"POST": "/gke/.*/nodePools", "DELETE": "/gke/.*/deleteInstances"}
+
+
+def _prices(directory: Path, available: str) -> str:
+    """Path of a price list of the simulated cloud's machines."""
+    path = directory / "catalog.csv"
+    rows = [
+        "machine_type,vcpus,memory_gib,usd_per_hour,zone,available",
+        *(f"e2-standard-2,2,8,0.09,europe-west3-{zone},{available}" for zone in "abc"),
+        f"e2-standard-4,4,16,0.17,{ZONE},{available}",
+    ]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return str(path)
+
+
 class _FileRoom(Room):
     """A provider with a price list."""
 
@@ -163,14 +224,7 @@ class _FileRoom(Room):
 
     def catalog(self) -> str:
         """Path of the price list, as it is now."""
-        path = self.directory / "catalog.csv"
-        rows = [
-            "machine_type,vcpus,memory_gib,usd_per_hour,zone,available",
-            *(f"e2-standard-2,2,8,0.09,europe-west3-{zone},{self.available}" for zone in "abc"),
-            f"e2-standard-4,4,16,0.17,{ZONE},{self.available}",
-        ]
-        path.write_text("\n".join(rows) + "\n", encoding="utf-8")
-        return str(path)
+        return _prices(self.directory, self.available)
 
 
 class KwokRoom(_FileRoom):
@@ -337,7 +391,8 @@ ROOMS: Final[Mapping[str, type[Room]]] = {
     "sim": SimRoom,
     "kwok": KwokRoom,
     "delegate": DelegateRoom,
+    "gke": GkeRoom,
     "static": StaticRoom,
 }
-BOOTING: Final = ("sim", "kwok", "static")
+BOOTING: Final = ("sim", "kwok", "gke", "static")
 """Providers that boot; `delegate` leaves that to the cluster's own autoscaler."""

@@ -28,6 +28,7 @@ async def test_every_rule_of_a_provider_is_needed_and_no_other(
     provider = room.provider(fenced(guarded))
     offer = await room.offer(provider)
     await provider.nodes()
+    await room.shipped(fenced(guarded)).catalog()
     booted = "tiny-1"
     with suppress(PermanentError):  # the delegate boots nothing
         for name in ("kinema-1", "kinema-2"):

@@ -19,7 +19,7 @@ from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_rescheduler.errors import EffectError
 from kinema_rescheduler.providers.base import Catalog
-from kinema_rescheduler.providers.open import read_catalog
+from kinema_rescheduler.providers.open import missing_rights, read_catalog
 from kinema_rescheduler.settings import Settings
 
 _KARPENTER: Final = "karpenter.sh/"
@@ -35,7 +35,12 @@ async def prices(provider: dict[str, object], kubeconfig: str, cluster: Cluster,
         context: in the kubeconfig; empty: the current one.
     """
     try:
-        catalog = await _catalog(provider, kubeconfig, context)
+        settings = _settings(provider, kubeconfig, context)
+        lacking = await missing_rights(settings, SystemClock())
+        if lacking:
+            said = f"the provider's account lacks {', '.join(lacking)}"
+            return [Finding("provider", "fail", said, "grant the role of docs/clouds/gke.md")]
+        catalog = await read_catalog(settings, SystemClock())
         offers = offers_from(catalog.rows, cluster)
     except (EffectError, CatalogError, msgspec.ValidationError) as error:
         detail = getattr(error, "detail", str(error))
@@ -53,14 +58,14 @@ async def prices(provider: dict[str, object], kubeconfig: str, cluster: Cluster,
     return [*found, _age(catalog, now, simulated=provider["kind"] == "sim")]
 
 
-async def _catalog(provider: dict[str, object], kubeconfig: str, context: str) -> Catalog:
+def _settings(provider: dict[str, object], kubeconfig: str, context: str) -> Settings:
     raw: dict[str, Any] = {
         "runtime": RuntimeSettings(cluster="doctor"),
         "kubeconfig": kubeconfig,
         "context": context,
         "provider": provider,
     }
-    return await read_catalog(msgspec.convert(msgspec.to_builtins(raw), Settings), SystemClock())
+    return msgspec.convert(msgspec.to_builtins(raw), Settings)
 
 
 def _age(catalog: Catalog, now: datetime, *, simulated: bool) -> Finding:
@@ -89,6 +94,9 @@ def other_autoscalers(nodes: Iterable[Node], provider: str) -> list[Finding]:
         f"{counted(len(names), 'node')} ({names[0]} …) managed by {tool}" for tool, names in sorted(marked.items())
     )
     message = ", ".join(groups)
+    if provider == "karpenter" and marked.keys() == {"Karpenter"}:
+        remedy = 'set spec.disruption.budgets of the NodePools to `nodes: "0"`: Kinema consolidates in its place'
+        return [Finding("other autoscalers", "warn", f"{message}, which may disrupt nodes during a plan", remedy)]
     if provider == "delegate":
         return [Finding("other autoscalers", "ok", f"{message}, which launches and deletes nodes for Kinema")]
     remedy = "use --provider delegate=CATALOG, or keep the other autoscaler off these nodes"

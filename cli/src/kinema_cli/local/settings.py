@@ -17,8 +17,16 @@ from kinema_cli.local.pipeline import SERVICES
 from kinema_core.runtime.settings import known_names
 from kinema_core.runtime.yaml_files import yaml_fault
 
-_PLACES: Final = {"sim": "url", "kwok": "catalog", "delegate": "catalog", "static": "inventory"}
+_PLACES: Final = {
+    "sim": "url",
+    "kwok": "catalog",
+    "delegate": "catalog",
+    "karpenter": "node_pool",
+    "gke": "cluster",
+    "static": "inventory",
+}
 """Kind of provider → the setting that its location is."""
+_GKE: Final = ("project", "location", "cluster")
 _WRONG_TYPE: Final = re.compile(r"^(?:Expected|Invalid enum value) .* - at `\$\.([a-z_.]+)`$")
 _WORDS: Final[Mapping[type, str]] = {
     str: "text, in quotes where it looks like a number",
@@ -60,6 +68,13 @@ def provider_setting(text: str) -> dict[str, object]:
         if address.scheme not in ("http", "https") or not address.hostname:
             raise UsageError(f"--provider {text!r}: {where!r} is no http or https address")
         return {"kind": kind, "url": where}
+    if kind == "karpenter":
+        return {"kind": kind, "node_pool": where}
+    if kind == "gke":
+        parts = where.split("/")
+        if len(parts) != len(_GKE):
+            raise UsageError(f"--provider {text!r}: write gke={'/'.join(_GKE).upper()}")
+        return {"kind": kind, **dict(zip(_GKE, parts, strict=True))}
     if not Path(where).is_file():
         raise InputError(f"--provider {text}: no such file")
     return {"kind": kind, _PLACES[kind]: str(Path(where).resolve())}

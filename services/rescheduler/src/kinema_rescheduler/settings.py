@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_rescheduler.plan.limits import Limits
+
+METADATA_URL: Final = "http://metadata.google.internal/computeMetadata/v1/instance/service-accounts/default/token"
+"""Where a pod with workload identity gets its token."""
 
 
 class SimSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sim"):
@@ -39,6 +42,45 @@ class DelegateSettings(
     """CSV file with the prices of the nodes that are there."""
 
 
+class KarpenterSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="karpenter"
+):
+    """Karpenter boots a NodeClaim for each planned node, and ends the NodeClaims of planned deletions."""
+
+    node_pool: str
+    """NodePool whose template, requirements and limits the NodeClaims have."""
+    catalog: str = ""
+    """CSV file of what is on sale; empty: the prices of EC2, GCE and Azure that ship with Kinema."""
+
+
+class GkeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="gke"):
+    """Google Kubernetes Engine: node pools of Kinema's own, and instances by name within them."""
+
+    project: str
+    """Project of the cluster."""
+    location: str
+    """Region or zone of the cluster."""
+    cluster: str
+    """Name of the cluster."""
+    template_pool: str = ""
+    """Node pool whose service account, disks, image, labels and taints new ones have; empty: GKE's defaults."""
+    catalog: str = ""
+    """CSV file of what is on sale; empty: the prices of GCE that ship with Kinema."""
+    dry_run: bool = False
+    """Refuse every order and deletion, and name what it would have been."""
+    token_command: tuple[str, ...] = ()
+    """Command that prints an access token, such as `gcloud auth print-access-token`; empty: the metadata server's,
+    which workload identity answers."""
+    token_url: str = METADATA_URL
+    """Address of the metadata server's token."""
+    container_url: str = "https://container.googleapis.com"
+    """Address of GKE's API."""
+    compute_url: str = "https://compute.googleapis.com/compute/v1"
+    """Address of Compute Engine's API."""
+    resource_manager_url: str = "https://cloudresourcemanager.googleapis.com"
+    """Address of the API that answers which rights the account has."""
+
+
 class StaticSettings(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="static"
 ):
@@ -52,7 +94,9 @@ class StaticSettings(
     """Cluster seconds after which a machine that was chosen and is still off may be chosen again."""
 
 
-ProviderSettings: TypeAlias = SimSettings | KwokSettings | DelegateSettings | StaticSettings
+ProviderSettings: TypeAlias = (
+    SimSettings | KwokSettings | DelegateSettings | GkeSettings | KarpenterSettings | StaticSettings
+)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,7 +109,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     context: str = ""
     """Context in the kubeconfig; empty: its current one."""
     provider: ProviderSettings
-    """Provider that boots and deletes nodes; its `kind` is `sim`, `kwok`, `delegate` or `static`."""
+    """Provider that boots and deletes nodes; its `kind` is `sim`, `kwok`, `delegate`, `gke`, `karpenter`, `static`."""
     steering: bool = True
     """Lead new pods to the planned nodes, where the admission policies are installed."""
     request_seconds: float = 10.0

@@ -16,6 +16,9 @@ from kinema_sim.api.metrics import MetricsApi
 from kinema_sim.cloud.provider import CloudError, ErrorClass
 from kinema_sim.cluster import Cluster
 from kinema_sim.front.cloud import CloudFront, refusal
+from kinema_sim.front.gke import PREFIX as GKE
+from kinema_sim.front.gke import GkeFront, GoogleError
+from kinema_sim.front.gke import refused as google_refused
 from kinema_sim.front.kube import KubeFront
 from kinema_sim.front.replies import no_such_page, reply
 from kinema_sim.front.simulator import Driver, SimulatorFront
@@ -69,6 +72,7 @@ class Server:
         metrics = MetricsApi(cluster.store, cluster.meter)
         KubeFront(api=cluster.api, lister=lister, watches=self._watches, metrics=metrics).install(self._app)
         CloudFront(cluster.cloud).install(self._app)
+        GkeFront(cluster.cloud, cluster.loop).install(self._app)
         SimulatorFront(cluster, driver=self.driver, watches=self._watches, lister=lister).install(self._app)
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=1.0)
         self._ticking: asyncio.Task[None] | None = None
@@ -101,7 +105,7 @@ class Server:
         is_sim = request.path.startswith("/sim/")
         fault = None if is_sim else faults.take((FaultType.API, FaultType.LOSE_REPLY), request.method, path)
         if fault is not None and fault.type is FaultType.API:
-            if fault.status == 404 and not request.path.startswith("/cloud/"):
+            if fault.status == 404 and not request.path.startswith(("/cloud/", GKE)):
                 return no_such_page()
             return _refused(request, ApiError(fault.status, "injected fault"))
         try:
@@ -110,6 +114,8 @@ class Server:
             response = _refused(request, error)
         except CloudError as error:
             response = refusal(error)
+        except GoogleError as error:
+            response = error.response()
         except web.HTTPNotFound:
             response = no_such_page()
         except web.HTTPException as error:
@@ -123,6 +129,8 @@ class Server:
 
 
 def _refused(request: web.Request, error: ApiError) -> web.Response:
+    if request.path.startswith(GKE):
+        return google_refused(error.code, error.message)
     if request.path.startswith("/cloud/"):
         kinds = {
             400: ErrorClass.CONFLICT,

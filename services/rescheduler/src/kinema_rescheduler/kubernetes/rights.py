@@ -8,6 +8,7 @@ from typing import Final
 from kinema_kubernetes.claim import CLAIM_NAME
 from kinema_kubernetes.rights import Rule
 from kinema_rescheduler.names import LANDING_NAME, STEERING_NAME, STEERING_NAMESPACE
+from kinema_rescheduler.providers.gke import LEDGER as GKE_LEDGER
 from kinema_rescheduler.providers.kwok import LEDGER as KWOK_LEDGER
 from kinema_rescheduler.providers.static.provider import LEDGER as STATIC_LEDGER
 
@@ -127,6 +128,31 @@ OF_PROVIDER: Final[Mapping[str, tuple[Rule, ...]]] = {
         *_ledger(KWOK_LEDGER),
     ),
     "delegate": (Rule(purpose="sees which nodes there are", resources=("nodes",), verbs=("list",)),),
+    "gke": (
+        Rule(purpose="sees which machine types the cluster has", resources=("nodes",), verbs=("list",)),
+        *_ledger(GKE_LEDGER),
+    ),
+    "karpenter": (
+        Rule(
+            purpose="orders and ends machines by Karpenter's NodeClaims",
+            group="karpenter.sh",
+            resources=("nodeclaims",),
+            verbs=("get", "list", "create", "delete"),
+        ),
+        Rule(
+            purpose="reads the NodePool's template, requirements and limits",
+            group="karpenter.sh",
+            resources=("nodepools",),
+            verbs=("get",),
+        ),
+        Rule(purpose="sees which machine types the cluster has", resources=("nodes",), verbs=("list",)),
+        Rule(
+            purpose="reads why Karpenter could not launch a machine",
+            resources=("events",),
+            verbs=("list",),
+            namespace="default",
+        ),
+    ),
     "static": (
         Rule(purpose="deletes the node of a machine that is off", resources=("nodes",), verbs=("list", "delete")),
         *_ledger(STATIC_LEDGER),

@@ -11,11 +11,15 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 
-from kinema_core.events import CatalogPublished, Event, encode
+from kinema_core.events import CatalogPublished, Event, FrozenMap, Node, encode
 from kinema_core.model.catalog import CatalogError, CatalogRow, dated, offers_from, parse_catalog
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.price_table import table_catalog
+from kinema_core.prices import price_tables
 from kinema_core.runtime.envelope import origin
+from kinema_kubernetes.objects import labels_of, uid
 from kinema_rescheduler.errors import PermanentError
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.providers.base import Catalog
 
 
@@ -38,6 +42,30 @@ def _read(path: Path) -> Catalog:
     rows: tuple[CatalogRow, ...] = parse_catalog(text)
     changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(microsecond=0)
     return Catalog(source=path.name, priced=dated(text) or changed, rows=rows)
+
+
+async def catalog_of(path: str, api: FencedClient) -> Catalog:
+    """Return a catalog file; without one, what the tables that ship with Kinema sell to the cluster.
+
+    Raises:
+        PermanentError: `invalid`, the file cannot be used.
+    """
+    if path:
+        return await read_prices(path)
+    items = await api.items("/api/v1/nodes")
+    nodes = {
+        item["metadata"]["name"]: Node(name=item["metadata"]["name"], uid=uid(item), labels=FrozenMap(labels_of(item)))
+        for item in items
+    }
+    found = table_catalog(Cluster(objects={"Node": nodes}), price_tables())
+    source = found.source or "no price table has a machine type of this cluster"
+    return Catalog(source=source, priced=found.priced, rows=found.rows)
+
+
+async def check_prices(path: str) -> None:
+    """Check that a catalog file can be used, where one is named; raises PermanentError."""
+    if path:
+        await read_prices(path)
 
 
 def catalog_event(

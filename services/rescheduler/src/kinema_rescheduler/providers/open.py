@@ -10,13 +10,24 @@ from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.providers.base import Catalog, Provider
-from kinema_rescheduler.providers.catalog import read_prices
+from kinema_rescheduler.providers.catalog import check_prices, read_prices
 from kinema_rescheduler.providers.delegate import DelegateProvider
+from kinema_rescheduler.providers.gke import GkeProvider, read_missing_rights
+from kinema_rescheduler.providers.google import GoogleApi
+from kinema_rescheduler.providers.karpenter import KarpenterProvider
 from kinema_rescheduler.providers.kwok import KwokProvider
 from kinema_rescheduler.providers.sim import SimProvider
 from kinema_rescheduler.providers.static.inventory import read_inventory
 from kinema_rescheduler.providers.static.provider import StaticProvider
-from kinema_rescheduler.settings import DelegateSettings, KwokSettings, Settings, SimSettings, StaticSettings
+from kinema_rescheduler.settings import (
+    DelegateSettings,
+    GkeSettings,
+    KarpenterSettings,
+    KwokSettings,
+    Settings,
+    SimSettings,
+    StaticSettings,
+)
 
 
 async def open_provider(
@@ -38,6 +49,14 @@ async def open_provider(
         case DelegateSettings() as chosen:
             await read_prices(chosen.catalog)
             return DelegateProvider(api, chosen)
+        case GkeSettings() as chosen:
+            await check_prices(chosen.catalog)
+            google = _google(chosen, clock, settings.request_seconds, fence)
+            stack.push_async_callback(google.close)
+            return GkeProvider(api, chosen, google)
+        case KarpenterSettings() as chosen:
+            await check_prices(chosen.catalog)
+            return KarpenterProvider(api, chosen)
         case StaticSettings() as chosen:
             read_inventory(Path(chosen.inventory))
             return StaticProvider(api, chosen, clock, fence)
@@ -54,6 +73,25 @@ async def read_catalog(settings: Settings, clock: Clock) -> Catalog:
         api = await connect(settings.kubeconfig, context=settings.context, timeout_seconds=seconds)
         stack.push_async_callback(api.close)
         return await (await open_provider(settings, api, clock=clock, stack=stack)).catalog()
+
+
+async def missing_rights(settings: Settings, clock: Clock) -> tuple[str, ...]:
+    """Return the rights that the provider's account lacks at the cloud; none where the provider cannot ask.
+
+    Raises:
+        EffectError: the cluster or the provider cannot be used.
+    """
+    if not isinstance(settings.provider, GkeSettings):
+        return ()
+    async with AsyncExitStack() as stack:
+        google = _google(settings.provider, clock, settings.request_seconds, None)
+        stack.push_async_callback(google.close)
+        return await read_missing_rights(settings.provider, google)
+
+
+def _google(chosen: GkeSettings, clock: Clock, seconds: float, fence: Fence | None) -> GoogleApi:
+    command, url = chosen.token_command, chosen.token_url
+    return GoogleApi(clock, token_command=command, token_url=url, timeout_seconds=seconds, fence=fence)
 
 
 def _token(path: str) -> str:

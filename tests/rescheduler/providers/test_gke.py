@@ -1,0 +1,274 @@
+"""The provider `gke` on the fake GKE: what the conformance suite does not ask of every provider."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import pytest
+from aiohttp import web
+from tests.contract.provider.rooms import GkeRoom
+from tests.contract.provider.test_provider_contract import ended, until
+from tests.rescheduler.sim_world import sim_world
+
+from kinema_core.events import Offer
+from kinema_core.model.catalog import offers_from, parse_catalog
+from kinema_core.model.cluster import Cluster
+from kinema_core.runtime.clock import SystemClock
+from kinema_core.runtime.settings import RuntimeSettings
+from kinema_rescheduler.errors import PermanentError, TransientError
+from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
+from kinema_rescheduler.providers.base import Operation, Provider
+from kinema_rescheduler.providers.gke import LEDGER, RIGHTS, GkeProvider, pool_name, pool_object
+from kinema_rescheduler.providers.google import GoogleApi, reason_of_code
+from kinema_rescheduler.providers.open import missing_rights
+from kinema_rescheduler.settings import Settings
+from kinema_sim.cloud.provider import Cloud
+from kinema_sim.scenarios.registry import SCENARIOS
+
+
+@pytest.fixture
+async def room(tmp_path: Path) -> AsyncIterator[GkeRoom]:
+    """The fake GKE beside a small cluster."""
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        room = GkeRoom(world, tmp_path)
+        yield room
+        await room.close()
+
+
+@pytest.fixture
+async def api(room: GkeRoom) -> AsyncIterator[FencedClient]:
+    """A connection to its API server."""
+    api = await connect(str(room.world.kubeconfig), timeout_seconds=2)
+    yield api
+    await api.close()
+
+
+async def boot(provider: Provider, name: str, offer: Offer) -> Operation:
+    """Boot as the rescheduler does: what passes is tried again."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await ended(provider, await provider.boot(name, offer, f"op-{name}"))
+            except TransientError:
+                await asyncio.sleep(0.05)
+
+
+async def pools(room: GkeRoom) -> list[str]:
+    """Names of Kinema's node pools."""
+    url = f"{room.world.url}/gke/container/v1/projects/shop/locations/europe-west3/clusters/prod/nodePools"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        found = (await answer.json())["nodePools"]
+    return sorted(pool["name"] for pool in found if pool["name"].startswith("kinema-"))
+
+
+def cloud(room: GkeRoom) -> Cloud:
+    """The machines behind it."""
+    return room.world.sim.cloud
+
+
+async def test_stock_out_in_one_zone_leaves_the_others(room: GkeRoom, api: FencedClient) -> None:
+    """The zone without capacity fails with Compute Engine's own words; another zone sells, and nothing is left over."""
+    provider = room.provider(api)
+    offers = offers_from((await provider.catalog()).rows, room.world.cluster())
+    here, there = [next(one for one in offers if one.zone == f"europe-west3-{zone}") for zone in "ab"]
+    cloud(room).sold_out.add(here.name)
+    failed = await boot(provider, "kinema-1", here)
+    assert (failed.state, failed.reason) == ("failed", "stock-out")
+    assert "ZONE_RESOURCE_POOL_EXHAUSTED" in failed.message
+    assert (await boot(provider, "kinema-2", there)).state == "done"
+    assert room.paid() == ["kinema-2"]
+    assert "kinema-1" not in await provider.nodes()
+
+
+async def test_capacity_that_comes_back_buys_nothing_that_was_taken_back(room: GkeRoom, api: FencedClient) -> None:
+    """After a stock-out the group no longer wants the instance; ordered again, it is bought once."""
+    provider = room.provider(api)
+    offer = await room.offer(provider)
+    cloud(room).sold_out.add(offer.name)
+    assert (await boot(provider, "kinema-1", offer)).reason == "stock-out"
+    cloud(room).sold_out.clear()
+    seen = room.world.clock.now()
+    await until(lambda: (room.world.clock.now() - seen).total_seconds() > 120)
+    assert room.paid() == []
+    assert (await boot(provider, "kinema-1", offer)).state == "done"
+    assert room.paid() == ["kinema-1"]
+
+
+async def test_boots_that_succeed_in_part(room: GkeRoom, api: FencedClient) -> None:
+    """Of three orders with room for two in the quota, two machines run and one is refused as `quota`."""
+    provider = room.provider(api)
+    offer = await room.offer(provider)
+    used = sum(machine.offer.vcpus for machine in cloud(room).machines.values())
+    cloud(room).vcpu_quota = used + 5
+    booted = [await boot(provider, f"kinema-{number}", offer) for number in range(3)]
+    assert sorted((one.state, one.reason) for one in booted) == [("done", ""), ("done", ""), ("failed", "quota")]
+    assert len(room.paid()) == 2
+
+
+async def test_quotas_limit_offers(room: GkeRoom, api: FencedClient) -> None:
+    """What the region's quota leaves is how many machines of each type are on offer."""
+    provider = room.provider(api)
+    used = sum(machine.offer.vcpus for machine in cloud(room).machines.values())
+    cloud(room).vcpu_quota = used + 7
+    found = {row.machine_type: row.available for row in (await provider.catalog()).rows}
+    assert found == {"e2-standard-2": 3, "e2-standard-4": 1}
+
+
+async def test_a_pool_for_each_kind_of_machine(room: GkeRoom, api: FencedClient) -> None:
+    """Nodes of one type and zone share a node pool; while GKE makes one, it refuses another, which is tried again."""
+    provider = room.provider(api)
+    small, big = await room.offer(provider), await room.offer(provider, "e2-standard-4")
+    begun = await provider.boot("kinema-1", small, "op-1")
+    with pytest.raises(TransientError, match="incompatible operation"):
+        await provider.boot("kinema-2", big, "op-2")
+    assert (await ended(provider, begun)).state == "done"
+    assert (await boot(provider, "kinema-2", big)).state == "done"
+    assert (await boot(provider, "kinema-3", small)).state == "done"
+    assert await pools(room) == sorted((pool_name(small), pool_name(big)))
+
+
+async def test_exactly_the_named_instance_goes(room: GkeRoom, api: FencedClient) -> None:
+    """Of three instances of one group, the named one goes; so does a node of a pool that Kinema did not make."""
+    provider = room.provider(api)
+    offer = await room.offer(provider)
+    for number in range(3):
+        await boot(provider, f"kinema-{number}", offer)
+    assert (await ended(provider, await provider.delete("kinema-1", "op"))).state == "done"
+    assert room.paid() == ["kinema-0", "kinema-2"]
+    assert (await ended(provider, await provider.delete("tiny-2", "op"))).state == "done"
+    assert "tiny-2" not in cloud(room).machines
+    assert {"tiny-1", "tiny-3"} <= set(cloud(room).machines)
+
+
+async def test_another_client_deletes_the_instance(room: GkeRoom, api: FencedClient) -> None:
+    """A boot whose instance is being deleted has failed, and the order is forgotten."""
+    provider = room.provider(api)
+    begun = await provider.boot("kinema-1", await room.offer(provider), "op-1")
+    while "kinema-1" not in cloud(room).machines:
+        begun = await provider.operation(begun.id)
+        await asyncio.sleep(0.02)
+    cloud(room).delete("kinema-1", "by-hand")
+    failed = await ended(provider, begun)
+    assert (failed.state, failed.reason) == ("failed", "conflict")
+    await until(lambda: room.paid() == [])
+    assert "kinema-1" not in await provider.nodes()
+
+
+async def test_rights_are_asked_for(room: GkeRoom, api: FencedClient) -> None:
+    """The rights that the account lacks are named one by one; a refused order names the right in Google's words."""
+    provider = room.provider(api)
+    settings = Settings(
+        runtime=RuntimeSettings(cluster="prod"), kubeconfig=str(room.world.kubeconfig), provider=room.settings("")
+    )
+    assert await missing_rights(settings, SystemClock()) == ()
+    await room.deny()
+    assert await missing_rights(settings, SystemClock()) == tuple(one for one in RIGHTS if one.endswith(".update"))
+    with pytest.raises(PermanentError, match=r"container\.clusters\.update") as caught:
+        await provider.boot("kinema-1", await room.offer(provider), "op-1")
+    assert caught.value.reason == "permission"
+    orders = await api.items("/api/v1/namespaces/kube-system/configmaps")
+    assert not any((item.get("data") or {}).get("kinema-1") for item in orders if item["metadata"]["name"] == LEDGER)
+
+
+async def test_dry_run_buys_nothing(room: GkeRoom, api: FencedClient) -> None:
+    """Every order and deletion is refused with what it would have been."""
+    settings = msgspec.structs.replace(room.settings(""), dry_run=True)
+    google = GoogleApi(SystemClock(), token_url="")
+    provider = GkeProvider(api, settings, google)
+    offers = offers_from((await provider.catalog()).rows, room.world.cluster())
+    for asked in (provider.boot("kinema-1", offers[0], "op-1"), provider.delete("tiny-1", "op-2")):
+        with pytest.raises(PermanentError, match="dry_run"):
+            await asked
+    assert room.paid() == []
+    await google.close()
+
+
+async def test_names_that_compute_engine_refuses(room: GkeRoom, api: FencedClient) -> None:
+    """A name that no instance can have is refused before anything is ordered."""
+    provider = room.provider(api)
+    with pytest.raises(PermanentError) as caught:
+        await provider.boot("Node_1", await room.offer(provider), "op-1")
+    assert caught.value.reason == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "reason"),
+    [
+        ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "", "stock-out"),
+        ("ZONE_RESOURCE_POOL_EXHAUSTED", "", "stock-out"),
+        ("GCE_STOCKOUT", "", "stock-out"),
+        ("QUOTA_EXCEEDED", "Quota 'E2_CPUS' exceeded. Limit: 24.0 in region europe-west3.", "quota"),
+        ("GCE_QUOTA_EXCEEDED", "", "quota"),
+        ("IP_SPACE_EXHAUSTED_WITH_DETAILS", "", "quota"),
+        ("PERMISSIONS_ERROR", "", "permission"),
+        ("GKE_SERVICE_ACCOUNT_DELETED", "", "permission"),
+        ("INTERNAL_ERROR", "try again", ""),
+    ],
+)
+def test_codes_of_operations(code: str, message: str, reason: str) -> None:
+    """Each code of a failed attempt has its reason; one that may pass has none."""
+    assert reason_of_code(code, message) == reason
+
+
+def test_pool_copies_the_template_and_has_no_autoscaling() -> None:
+    """Service account, disks and image are the template's; spot, labels, taints and GPUs are the offer's."""
+    catalog = (
+        "machine_type,vcpus,memory_gib,usd_per_hour,zone,capacity_type,gpus,labels,taints\n"
+        "g2-standard-4,4,16,0.4,europe-west3-a,spot,1,cloud.google.com/gke-accelerator=nvidia-l4;team=ml,team=ml:NoSchedule\n"
+    )
+    (offer,) = offers_from(parse_catalog(catalog), Cluster())
+    template = {
+        "serviceAccount": "nodes@shop.iam",
+        "diskType": "pd-ssd",
+        "machineType": "e2-small",
+        "labels": {"a": "b"},
+    }
+    pool = pool_object("kinema-x", offer, template)
+    assert (pool["initialNodeCount"], pool["autoscaling"], pool["locations"]) == (
+        0,
+        {"enabled": False},
+        ["europe-west3-a"],
+    )
+    config = pool["config"]
+    assert (config["serviceAccount"], config["diskType"]) == ("nodes@shop.iam", "pd-ssd")
+    assert (config["machineType"], config["spot"]) == ("g2-standard-4", True)
+    assert config["labels"] == {"kinema.io/capacity-type": "spot", "team": "ml"}
+    assert config["taints"] == [{"key": "team", "value": "ml", "effect": "NO_SCHEDULE"}]
+    assert config["accelerators"] == [{"acceleratorCount": "1", "acceleratorType": "nvidia-l4"}]
+    assert len(pool_name(offer)) <= 40
+
+
+async def test_token_of_a_command_and_of_the_metadata_server(tmp_path: Path) -> None:
+    """A command's last word is the token; one that fails, and a metadata server that is not there, say so."""
+    seen: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("Authorization", ""))
+        if request.path == "/token":
+            assert request.headers["Metadata-Flavor"] == "Google"
+            return web.json_response({"access_token": "of-metadata", "expires_in": 3599, "token_type": "Bearer"})
+        return web.json_response({})
+
+    app = web.Application()
+    app.router.add_get("/{tail:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    for google in (
+        GoogleApi(SystemClock(), token_command=("/bin/echo", "of-command")),
+        GoogleApi(SystemClock(), token_url=f"{url}/token"),
+    ):
+        await google.get(f"{url}/x", dict)
+        await google.close()
+    assert seen == ["Bearer of-command", "", "Bearer of-metadata"]
+    failing = GoogleApi(SystemClock(), token_command=("/bin/sh", "-c", "echo no account >&2; exit 1"))
+    with pytest.raises(PermanentError, match="no account"):
+        await failing.get(url, dict)
+    await failing.close()
+    await runner.cleanup()
