@@ -41,7 +41,7 @@ def told(room: Room) -> str:
 def ledger(room: Room) -> dict[str, str]:
     """What providers still remember of nodes that are not there."""
     entries: dict[str, str] = {}
-    for name in ("kinema-kwok", "kinema-machines"):
+    for name in ("kinema-kwok", "kinema-machines", "kinema-gke"):
         found = room.world.sim.store.get(CONFIG_MAP, "kube-system", name) or {}
         entries |= found.get("data") or {}
     return {key: text for key, text in entries.items() if room.world.sim.store.get(NODE, "", key) is None}
@@ -123,7 +123,7 @@ async def test_a_node_that_is_no_use_is_given_back(room: Room, held: str, reason
 
 @pytest.mark.slow
 @booting
-@pytest.mark.parametrize("place", ["intended", "effected"])
+@pytest.mark.parametrize("place", ["intended", "effected", "done"])
 async def test_killed_while_booting_buys_one_machine(room: Room, place: str) -> None:
     """Killed before or after the boot's effect, the next process, with a provider of its own, ends with one machine."""
     end = await carry_out(room, crash_at=f"rescheduler.boot.{place}")
@@ -131,6 +131,20 @@ async def test_killed_while_booting_buys_one_machine(room: Room, place: str) -> 
     assert end.figures["booted"] == 1, told(room)
     assert len(room.paid()) == 1
     assert room.world.least_ready == FLOORS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("room", ["sim", "gke"], indirect=True)
+@pytest.mark.parametrize("place", ["intended", "effected", "done"])
+async def test_killed_while_deleting_ends_the_planned_machine_alone(room: Room, place: str) -> None:
+    """Killed around the deletion, the next process ends it: what is paid for is what the plan keeps and buys."""
+    end = await carry_out(room, crash_at=f"rescheduler.delete.{place}")
+    assert room.world.crashes == 1
+    assert isinstance(end, ExecutionCompleted), told(room)
+    await until(lambda: sorted(room.world.sim.cloud.machines) == ["kinema-1", "tiny-1", "tiny-3"])
+    assert [node["metadata"]["name"] for node in room.world.sim.store.sorted(NODE)] == ["kinema-1", "tiny-1", "tiny-3"]
+    assert room.world.least_ready == FLOORS
+    assert ledger(room) == {}
 
 
 def emptied(cluster: Cluster, offers: tuple[Offer, ...]) -> Plan:
