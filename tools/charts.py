@@ -281,6 +281,8 @@ class Streams(_Values, frozen=True):
     """Size of the stream of cluster states; its oldest messages go first."""
     log_size: Size = "2Gi"
     """Size of the stream of plans and steps; its oldest messages go first."""
+    usage_size: Size = "1Gi"
+    """Size of the stream of what workloads used, of a month at most; its oldest messages go first."""
 
 
 class PlacementPolicy(_Values, frozen=True):

@@ -27,6 +27,7 @@ DOC: Final = Path(__file__).resolve().parent.parent / "docs" / "events.md"
 
 FAMILIES: Final = {
     "state": "what the cluster is",
+    "usage": "what workloads used",
     "plan": "what is to be done, and why not",
     "exec": "what is being done",
     "control": "what the operator asks for",

@@ -22,7 +22,7 @@ from kinema_core.model.vocabulary import (
     STRATEGY,
 )
 from kinema_observer.adapters.source import RESOURCES
-from kinema_predictor.logic.forecast import MAX_STEP
+from kinema_predictor.logic.forecast import MAX_STEP, MODE, RISK
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -54,6 +54,8 @@ def test_every_annotation_that_controls_moves_is_listed() -> None:
     rows = dict(re.findall(r"^\| `([a-z.-]+/[a-z-]+)` \| (.+) \|$", text, flags=re.MULTILINE))
     assert rows.keys() == {
         MAX_STEP,
+        MODE,
+        RISK,
         DELETION_COST,
         DO_NOT_DISRUPT,
         DO_NOT_MOVE,

@@ -1,31 +1,35 @@
-"""Algorithm 5: regression, bounded step, floors and refusals."""
+"""Requests from usage: what may fall and what may not, floors, bounded step, risk, and refusals."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from fractions import Fraction
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.support.builders import MIB, NOW, cluster, deployed, node, stateful
+from tests.support.usage_steps import days, many, step
 
 from kinema_core.events import (
+    Autoscaler,
+    AutoscalerMetric,
     ContainerRequests,
+    ForecastMade,
     ForecastRefused,
     FrozenMap,
-    PodUsage,
-    UsageSampled,
+    Namespace,
+    Recommendation,
+    UsageResampled,
     Workload,
     WorkloadForecast,
+    WorkloadJudged,
 )
-from kinema_core.model.cluster import Cluster
-from kinema_predictor.logic.forecast import Rules, forecasts, mean_ahead, stepped
-from kinema_predictor.logic.history import History, Reach, remember
-
-REACH = Reach(recent=timedelta(minutes=30), peaks=timedelta(hours=48))
+from kinema_core.model.cluster import Cluster, all_objects, from_objects
+from kinema_predictor.logic.forecast import Memory, Rules, forecasts, stepped
+from kinema_predictor.logic.history import History, remember
 
 TENTH = Rules(max_change=Fraction(1, 10))
 
@@ -35,177 +39,292 @@ def shop(*, cpu: int = 400, memory: int = 500, on: tuple[str, ...] = ("n1", "n1"
     return cluster(node("n1"), deployed("web", list(on), cpu=cpu, memory=memory, **more))  # type: ignore[arg-type]  # builders take what a test says
 
 
-def observed(
-    state: Cluster, samples: list[tuple[float, int, int]], now: datetime = NOW, history: History | None = None
-) -> History:
-    """History of `web`: (minutes ago, millicores, MiB) used by each of its pods."""
-    history = history or History()
-    for minutes, cpu, memory in samples:
-        used = tuple(
-            PodUsage(pod=pod.key, uid=pod.uid, cpu=cpu, memory=memory * MIB)
-            for pod in state.pods
-            if pod.name.startswith("web")
-        )
-        event = UsageSampled(sampled=now - timedelta(minutes=minutes), window_seconds=15, pods=used)
-        history = remember(history, state, event, REACH)
+def beside(state: Cluster, *objects: object) -> Cluster:
+    """The same cluster with more objects."""
+    return from_objects([*all_objects(state), *objects], version=state.version)  # type: ignore[list-item]  # of any kind
+
+
+def of(steps: Iterable[UsageResampled]) -> History:
+    """The history that steps fold to."""
+    history = History()
+    for one in steps:
+        history = remember(history, one, keep=timedelta(days=21))
     return history
 
 
-def constant(cpu: int, memory: int) -> list[tuple[float, int, int]]:
-    """Ten readings of the same usage in the last ten minutes."""
-    return [(float(minutes), cpu, memory) for minutes in range(10, 0, -1)]
+CALM = of(days(1.1, 100, 450))
+"""A day and a tenth at 100 millicores and 450 MiB."""
 
 
-def only(state: Cluster, history: History, rules: Rules | None = None, now: datetime = NOW) -> WorkloadForecast:
+def made(state: Cluster, history: History = CALM, rules: Rules | None = None, now: datetime = NOW) -> ForecastMade:
+    """What is answered."""
+    return forecasts(state, history, now, rules or TENTH)
+
+
+def only(state: Cluster, history: History = CALM, rules: Rules | None = None) -> WorkloadForecast:
     """The one forecast that is made."""
-    made, refused = forecasts(state, history, now, rules or TENTH)
-    assert not refused
-    assert len(made) == 1
-    return made[0]
+    found = made(state, history, rules)
+    assert not found.refused
+    assert len(found.forecasts) == 1
+    return found.forecasts[0]
 
 
-def refusal(state: Cluster, history: History, rules: Rules | None = None) -> ForecastRefused:
+def judged(state: Cluster, history: History = CALM, rules: Rules | None = None) -> WorkloadJudged:
+    """The one judgement."""
+    (found,) = made(state, history, rules).judged
+    return found
+
+
+def refusal(state: Cluster, history: History = CALM, rules: Rules | None = None) -> ForecastRefused:
     """The one refusal."""
-    made, refused = forecasts(state, history, NOW, rules or TENTH)
-    assert not made
-    assert len(refused) == 1
-    return refused[0]
+    found = made(state, history, rules)
+    assert not found.forecasts
+    assert len(found.refused) == 1
+    return found.refused[0]
 
 
-def test_a_line_is_extrapolated_to_the_middle_of_the_horizon() -> None:
-    """Usage of 100 + t is predicted as its mean over the next horizon."""
-    seconds = np.array([-40.0, -30.0, -20.0, -10.0])
-    usage = np.array([[60.0], [70.0], [80.0], [90.0]])
-    assert mean_ahead(seconds, usage, 60.0)[0] == pytest.approx(130.0)
-
-
-def test_request_moves_towards_the_prediction_by_at_most_a_tenth() -> None:
-    """400m with a usage of 100m becomes 360m: a bound on the step, not a factor."""
-    state = shop()
-    forecast = only(state, observed(state, constant(100, 450)))
+def test_request_moves_towards_the_need_by_at_most_a_tenth() -> None:
+    """400m with a need of 100m becomes 360m: a bound on the step, not a factor."""
+    forecast = only(shop())
     assert forecast.predicted["cpu"] == 100
     assert forecast.requests_after["cpu"] == 360
 
 
 def test_request_grows_by_at_most_a_tenth() -> None:
-    """400m with a usage of 1000m becomes 440m."""
-    state = shop()
-    assert only(state, observed(state, constant(1000, 450))).requests_after["cpu"] == 440
+    """400m with a need of 1000m becomes 440m, though the history is an hour old: a raise waits for nothing."""
+    assert only(shop(), of(days(1 / 24, 1000, 450))).requests_after["cpu"] == 440
 
 
-def test_request_meets_a_prediction_within_the_step() -> None:
-    """A prediction less than a step away is taken as it is."""
-    state = shop()
-    assert only(state, observed(state, constant(385, 450))).requests_after["cpu"] == 385
-
-
-def test_rising_usage_is_forecast_above_the_last_sample() -> None:
-    """The line goes on rising over the horizon."""
-    state = shop()
-    history = observed(state, [(float(m), 400 - 10 * m, 450) for m in range(10, 0, -1)])
-    assert only(state, history).predicted["cpu"] == 475
-
-
-@settings(max_examples=40, deadline=None)
-@given(cpu=st.integers(0, 10**6), memory=st.integers(0, 2**38), shift=st.integers(-(10**9), 10**9))
-def test_constant_usage_is_forecast_exactly_whatever_the_time(cpu: int, memory: int, shift: int) -> None:
-    """A constant is its own forecast, to the byte, at any time origin."""
-    now = NOW + timedelta(microseconds=shift * 997)
-    state = shop(cpu=400, memory=500)
-    history = History()
-    for index in range(7):
-        pods = tuple(PodUsage(pod=pod.key, uid=pod.uid, cpu=cpu, memory=memory) for pod in state.pods)
-        sampled = now - timedelta(seconds=13.337 * (7 - index))
-        history = remember(history, state, UsageSampled(sampled=sampled, window_seconds=15, pods=pods), REACH)
-    assert only(state, history, now=now).predicted == FrozenMap({"cpu": cpu, "memory": memory})
+def test_request_meets_a_need_within_the_step() -> None:
+    """A need less than a step away is taken as it is."""
+    assert only(shop(), of(days(1.1, 385, 450))).requests_after["cpu"] == 385
 
 
 def test_memory_stays_a_tenth_above_the_largest_sample_of_a_day() -> None:
-    """A peak of 23 hours ago keeps the request above 1.1 times itself, though memory is low now."""
-    state = shop(memory=500)
-    history = observed(state, [(23 * 60.0, 100, 440)])
-    history = observed(state, constant(400, 200), history=history)
-    assert only(state, history).requests_after["memory"] == 484 * MIB
-
-
-def test_a_peak_older_than_a_day_is_forgotten() -> None:
-    """What was used 25 hours ago does not hold memory up."""
-    state = shop(memory=500)
-    history = observed(state, [(25 * 60.0, 100, 440)])
-    history = observed(state, constant(400, 200), history=history)
-    assert only(state, history).requests_after["memory"] == 450 * MIB
+    """A peak of 23 hours ago keeps the recommendation above 1.1 times itself, though memory is low now."""
+    usage = [step(at, 400, 440 if at == 23 * 12 else 200) for at in reversed(range(320))]
+    assert judged(shop(), of(usage)).recommended["memory"] == 484 * MIB
 
 
 def test_memory_is_raised_to_its_floor_at_once() -> None:
-    """The floor holds even where the bounded step would end below it: nobody is put in reach of the killer."""
-    state = shop(memory=100)
-    assert only(state, observed(state, constant(400, 200))).requests_after["memory"] == 220 * MIB
+    """The floor holds even where the bounded step would end below it: no pod is put in reach of the killer."""
+    assert only(shop(memory=100), of(days(1.1, 400, 200))).requests_after["memory"] == 220 * MIB
 
 
 def test_cpu_never_falls_below_ten_millicores() -> None:
     """Idle pods keep 10m."""
-    state = shop(cpu=11)
-    assert only(state, observed(state, constant(0, 450))).requests_after["cpu"] == 10
+    assert only(shop(cpu=11), of(days(1.1, 0, 450))).requests_after["cpu"] == 10
 
 
 def test_changes_below_one_percent_are_left_alone() -> None:
     """A restart for 3m of 400m is not worth it: the forecast equals the current requests; 4m are."""
-    state = shop(memory=500)
-    slight = only(state, observed(state, constant(397, 454)))
-    assert slight.predicted["cpu"] == 397
+    slight = only(shop(memory=500), of(days(1.1, 397, 454)))
     assert slight.requests_after == slight.requests_before
-    assert only(state, observed(state, constant(396, 454))).requests_after["cpu"] == 396
+    assert only(shop(memory=500), of(days(1.1, 396, 454))).requests_after["cpu"] == 396
+
+
+@pytest.mark.parametrize("hours", [1, 6, 23])
+def test_nothing_falls_before_a_day_is_known(hours: int) -> None:
+    """Neither CPU nor memory falls on 23 hours of usage; the judgement says why."""
+    found = judged(shop(), of(days(hours / 24, 100, 100)))
+    assert dict(found.recommended) == {"cpu": 400, "memory": 500 * MIB}
+    assert dict(found.kept) == {"cpu": "young", "memory": "young"}
+
+
+def test_nothing_falls_where_a_third_of_the_samples_is_missing() -> None:
+    """With 66% of the steps requests stay, with 75% they fall."""
+    for every, reason in ((3, {"cpu": "sparse", "memory": "sparse"}), (4, {})):
+        steps = [one for at, one in enumerate(days(1.2, 100, 100)) if at % every or at == 0]
+        assert dict(judged(shop(), of(steps)).kept) == reason
+
+
+def test_a_guaranteed_pod_stays_guaranteed() -> None:
+    """Requests that equal their limits do not fall."""
+    top, *rest = deployed("web", ["n1", "n1"], cpu=400, memory=500)
+    assert isinstance(top, Workload)
+    state = cluster(node("n1"), replace(top, template_ceiling=FrozenMap(cpu=400, memory=500 * MIB)), *rest)
+    assert dict(judged(state, of(days(1.1, 100, 100))).kept) == {"cpu": "guaranteed", "memory": "guaranteed"}
+
+
+def test_cpu_of_an_autoscaled_workload_stays() -> None:
+    """An autoscaler holds CPU near a share of the request: memory is sized, CPU is left to it, up as down."""
+    scaler = Autoscaler(
+        name="web",
+        namespace="shop",
+        uid="a",
+        target_kind="Deployment",
+        target_name="web",
+        metrics=(AutoscalerMetric(name="cpu", current=500, target=600),),
+    )
+    for cpu in (100, 900):
+        found = judged(beside(shop(), scaler), of(days(1.1, cpu, 100)))
+        assert dict(found.kept) == {"cpu": "autoscaled"}
+        assert found.recommended == {"cpu": 400, "memory": 110 * MIB}
+
+
+def vertical(mode: str, *, hours: float = 25) -> Recommendation:
+    """A VerticalPodAutoscaler of `web` that recommends 250m within 200m to 240m, and 300 MiB."""
+    return Recommendation(
+        name="web",
+        namespace="shop",
+        uid="v",
+        target_kind="Deployment",
+        target_name="web",
+        target=FrozenMap(cpu=250, memory=300 * MIB),
+        lower=FrozenMap(cpu=200),
+        upper=FrozenMap(cpu=240),
+        mode=mode,
+        created=NOW - timedelta(hours=hours),
+    )
+
+
+def test_a_vpa_of_a_day_stands_in_for_a_history_that_is_too_short() -> None:
+    """Its target, clamped to its bounds, is what is recommended; a younger one counts for nothing."""
+    short = of(days(0.5, 100, 100))
+    assert judged(beside(shop(), vertical("Off")), short).recommended == {"cpu": 240, "memory": 300 * MIB}
+    assert judged(beside(shop(), vertical("Off", hours=23)), short).recommended["cpu"] == 400
+    assert judged(beside(shop(), vertical("Off"))).recommended["cpu"] == 100
+
+
+def test_what_a_vpa_changes_is_left_to_it() -> None:
+    """Two that resize the same pods would undo each other's work."""
+    assert refusal(beside(shop(), vertical("Recreate"))).reason == "vpa-acts"
+
+
+def test_the_allowed_share_of_steps_lies_above_the_request() -> None:
+    """With bursts in one step of fifty, 5% risk sizes for the calm; 1% risk sizes for the bursts."""
+    steps = [step(at, 500 if at % 50 == 0 else 100, 450) for at in reversed(range(6 * 288))]
+    assert judged(shop(cpu=800), of(steps)).recommended["cpu"] < 300
+    careful = shop(cpu=800, annotations={"kinema.io/rightsizing-risk": "1%"})
+    assert judged(careful, of(steps)).recommended["cpu"] >= 480
+
+
+@pytest.mark.parametrize("text", ["none", "0", "0.6", "-1%", "1/0"])
+def test_an_invalid_risk_is_refused_by_name(text: str) -> None:
+    """No default is guessed for an annotation that cannot be read."""
+    found = refusal(shop(annotations={"kinema.io/rightsizing-risk": text}))
+    assert (found.reason, found.figures["value"]) == ("invalid-risk", text)
+
+
+def test_modes_hold_by_workload_then_namespace_then_setting() -> None:
+    """The nearest wish counts: off judges nothing, recommend changes nothing, apply does."""
+    recommend = Rules(max_change=Fraction(1, 10), mode="recommend")
+    assert refusal(shop(), rules=recommend).reason == "recommend-only"
+    assert len(made(shop(), rules=recommend).judged) == 1
+    named = Namespace(name="shop", uid="ns", labels=FrozenMap({"kinema.io/rightsizing": "off"}))
+    off = made(beside(shop(), named))
+    assert (off.refused[0].reason, off.judged) == ("turned-off", ())
+    apply = beside(shop(annotations={"kinema.io/rightsizing": "apply"}), named)
+    assert only(apply, rules=recommend).requests_after["cpu"] == 360
+    wrong = refusal(shop(annotations={"kinema.io/rightsizing": "yes"}))
+    assert (wrong.reason, wrong.figures["value"]) == ("invalid-mode", "yes")
 
 
 def test_the_annotation_overrides_the_setting() -> None:
     """`kinema.io/rightsizing-max-step: 0.5` lets a request halve in one step."""
     state = shop(annotations={"kinema.io/rightsizing-max-step": "0.5"})
-    assert only(state, observed(state, constant(100, 450))).requests_after["cpu"] == 200
+    assert only(state).requests_after["cpu"] == 200
 
 
 def test_a_largest_change_of_zero_turns_forecasts_off() -> None:
     """A workload with `kinema.io/rightsizing-max-step: 0` gets a refusal with that reason."""
-    state = shop(annotations={"kinema.io/rightsizing-max-step": "0"})
-    assert refusal(state, observed(state, constant(100, 450))).reason == "turned-off"
+    assert refusal(shop(annotations={"kinema.io/rightsizing-max-step": "0"})).reason == "turned-off"
 
 
 @pytest.mark.parametrize("text", ["ten", "nan", "-0.1", "1.5", "1/0"])
 def test_an_invalid_largest_change_is_refused_by_name(text: str) -> None:
-    """Whoever wrote the annotation meant something: no default is guessed."""
-    state = shop(annotations={"kinema.io/rightsizing-max-step": text})
-    found = refusal(state, observed(state, constant(100, 450)))
-    assert found.reason == "invalid-max-step"
-    assert found.figures["value"] == text
+    """No default is guessed for an annotation that cannot be read."""
+    found = refusal(shop(annotations={"kinema.io/rightsizing-max-step": text}))
+    assert (found.reason, found.figures["value"]) == ("invalid-max-step", text)
 
 
 def test_no_data_is_refused() -> None:
-    """Without samples in the learning interval there is no forecast."""
-    state = shop()
-    assert refusal(state, History()).reason == "no-data"
-    assert refusal(state, observed(state, [(16.0, 100, 450)])).reason == "no-data"
+    """Without any step, or without one of this workload, there is no forecast."""
+    assert refusal(shop(), History()).reason == "no-data"
+    assert refusal(shop(), of([step(0, key="Deployment/shop/other")])).reason == "no-data"
 
 
-def test_fewer_than_five_readings_are_refused() -> None:
-    """One reading of many pods shows no course in time: five readings at different times are needed."""
-    state = shop(on=("n1",) * 9)
-    found = refusal(state, observed(state, constant(100, 450)[:4]))
-    assert (found.reason, found.figures["readings"]) == ("few-samples", 4)
-    assert only(state, observed(state, constant(100, 450)[:5])).samples == 45
+def test_few_steps_are_refused() -> None:
+    """Seven steps are too few to judge anything on; eight are enough to raise."""
+    found = refusal(shop(), of(step(at) for at in reversed(range(7))))
+    assert (found.reason, found.figures["steps"]) == ("few-samples", 7)
+    assert judged(shop(), of(step(at) for at in reversed(range(8)))).kept["cpu"] == "young"
+
+
+def test_a_metric_that_stops_moves_nothing() -> None:
+    """Four steps without a sample, while others have some: its usage is unknown."""
+    other = [step(at, key="Deployment/shop/other") for at in reversed(range(4))]
+    found = refusal(shop(), of([*(step(at + 4) for at in reversed(range(300))), *other]))
+    assert (found.reason, found.figures["silent_seconds"]) == ("stale", 1200.0)
+
+
+@pytest.mark.parametrize("cpu", [100_000, 0])
+def test_a_metric_that_breaks_moves_nothing(cpu: int) -> None:
+    """A thousand times the usage of the day before, or none at all, for an hour: that is a broken metric."""
+    steps = [step(at, cpu if at < 12 else 100) for at in reversed(range(320))]
+    state = cluster(node("n1", cpu=64_000), deployed("web", ["n1", "n1"], cpu=400, memory=500))
+    found = refusal(state, of(steps))
+    assert (found.reason, found.figures["resource"]) == ("level-broken", "cpu")
+
+
+def test_a_last_good_judgement_holds_until_it_is_too_old() -> None:
+    """Without usage for an hour the forecast of before stands; a day later it does not."""
+    good = made(shop())
+    memory = Memory().with_answer(NOW, good)
+    later = forecasts(shop(), History(), NOW + timedelta(hours=2), TENTH, memory)
+    assert later.forecasts == good.forecasts
+    old = forecasts(shop(), History(), NOW + timedelta(hours=25), TENTH, memory)
+    assert old.forecasts == ()
+    assert old.refused[0].reason == "no-data"
+
+
+def test_the_oldest_judgements_are_made_again_first() -> None:
+    """An iteration judges as many as it may, those never judged before the others; the rest keeps its judgement."""
+    names = ["a", "b", "c"]
+    state = cluster(node("n1"), *(deployed(name, ["n1"], cpu=400, memory=500) for name in names))
+    history = of(
+        one for at in reversed(range(300)) for one in [step_of(at, {f"Deployment/shop/{name}": 100 for name in names})]
+    )
+    rules = Rules(max_change=Fraction(1, 10), batch=2)
+    memory, seen = Memory(), []
+    for turn in range(3):
+        now = NOW + turn * timedelta(minutes=1)
+        answer = forecasts(state, history, now, rules, memory)
+        memory = memory.with_answer(now, answer)
+        seen.append([one.workload[-1] for one in answer.judged])
+    assert seen == [["a", "b"], ["c"], []]
+    assert len(answer.forecasts) == 3
+    again = forecasts(state, history, NOW + timedelta(hours=1), rules, memory)
+    assert [one.workload[-1] for one in again.judged] == ["a", "b"]
+
+
+def step_of(at: int, cpu: dict[str, int]) -> UsageResampled:
+    """A step of several workloads with 450 MiB each."""
+    return many(at, {key: (amount, 450) for key, amount in cpu.items()})
+
+
+def test_a_judgement_says_what_led_to_it() -> None:
+    """Models, offsets, calibration and history are in the event: a reader needs no more to see why."""
+    found = judged(shop())
+    assert [band.resource for band in found.bands] == ["cpu", "memory"]
+    cpu = found.bands[0]
+    assert (cpu.need, cpu.quantile, cpu.coverage, cpu.days) == (100, 0.95, 1.0, 1.0)
+    assert len(cpu.models) == len(cpu.offsets) > 0
+    assert found.pods == 2
 
 
 def test_a_restart_within_the_interval_is_refused() -> None:
     """A pod whose container ended abnormally a minute ago says nothing about need; an hour ago is long enough."""
-    state = shop(last_restart=NOW - timedelta(minutes=1))
-    assert refusal(state, observed(state, constant(100, 450))).reason == "restarted"
-    calm = shop(last_restart=NOW - timedelta(hours=1))
-    assert only(calm, observed(calm, constant(100, 450))).requests_after["cpu"] == 360
+    assert refusal(shop(last_restart=NOW - timedelta(minutes=1))).reason == "restarted"
+    assert only(shop(last_restart=NOW - timedelta(hours=1))).requests_after["cpu"] == 360
 
 
-def test_only_deployments_get_forecasts() -> None:
-    """A StatefulSet is refused with its type."""
+def test_only_deployments_are_changed() -> None:
+    """A StatefulSet gets a recommendation, and a refusal with its type instead of a forecast."""
     state = cluster(node("n1"), stateful("web", ["n1", "n1"]))
-    found = refusal(state, observed(state, constant(50, 50)))
-    assert (found.workload, found.reason) == ("StatefulSet/shop/web", "not-a-deployment")
+    found = made(state, of(step(at, 50, 50, key="StatefulSet/shop/web") for at in reversed(range(320))))
+    assert [(one.workload, one.reason) for one in found.refused] == [("StatefulSet/shop/web", "not-a-deployment")]
+    assert found.judged[0].recommended["cpu"] == 50
 
 
 def test_pods_that_differ_from_their_template_are_refused() -> None:
@@ -213,17 +332,16 @@ def test_pods_that_differ_from_their_template_are_refused() -> None:
     top, set_, *pods = deployed("web", ["n1", "n1"], cpu=400)
     _, _, other, *_ = deployed("web", ["n1"], cpu=300)
     state = cluster(node("n1"), top, set_, other, *pods[1:])
-    assert refusal(state, observed(state, constant(100, 50))).reason == "requests-differ-from-template"
+    assert refusal(state).reason == "requests-differ-from-template"
 
 
 def test_a_pod_without_requests_is_refused() -> None:
     """Where nothing is requested there is nothing to adjust."""
-    state = shop(cpu=0, memory=0)
-    assert refusal(state, observed(state, constant(100, 50))).reason == "no-requests"
+    assert refusal(shop(cpu=0, memory=0)).reason == "no-requests"
 
 
 def asking(*containers: ContainerRequests) -> Cluster:
-    """`web` with a template that tells its containers; its pods ask for 400 millicores and 500 MiB."""
+    """`web` with a template that states its containers; its pods ask for 400 millicores and 500 MiB."""
     top, *rest = deployed("web", ["n1", "n1"], cpu=400, memory=500)
     assert isinstance(top, Workload)
     return cluster(node("n1"), replace(top, template_containers=containers), *rest)
@@ -237,7 +355,7 @@ def asks(name: str, cpu: int, memory: int, *, init: bool = False) -> ContainerRe
 def test_only_what_the_containers_ask_for_is_changed() -> None:
     """An init container that asks for more memory than they keeps the pod's where it is: only their CPU is forecast."""
     state = asking(asks("main", 300, 100), asks("log", 100, 50), asks("migrate", 10, 500, init=True))
-    found = only(state, observed(state, constant(100, 50)))
+    found = only(state, of(days(1.1, 100, 50)))
     assert found.requests_after == {**found.requests_before, "cpu": 360}
 
 
@@ -247,7 +365,7 @@ def test_requests_grow_up_to_the_limits(ceiling: dict[str, int], after: int) -> 
     top, *rest = deployed("web", ["n1", "n1"], cpu=400, memory=500)
     assert isinstance(top, Workload)
     state = cluster(node("n1"), replace(top, template_ceiling=FrozenMap(ceiling)), *rest)
-    found = only(state, observed(state, constant(400, 480)))
+    found = only(state, of(days(1.1, 400, 480)))
     assert found.requests_after == {**found.requests_before, "memory": after * MIB}
 
 
@@ -263,7 +381,7 @@ def test_requests_grow_up_to_the_limits(ceiling: dict[str, int], after: int) -> 
 def test_requests_that_are_not_of_the_containers_are_refused(containers: tuple[ContainerRequests, ...]) -> None:
     """Of init containers, sidecars, the pod as a whole, overhead: rolled to a forecast, it would ask for another."""
     state = asking(*containers)
-    assert refusal(state, observed(state, constant(100, 50))).reason == "requests-not-of-containers"
+    assert refusal(state, of(days(1.1, 100, 50))).reason == "requests-not-of-containers"
 
 
 @given(

@@ -1,4 +1,4 @@
-"""The predictor as a stage: folds state, answers reschedule iterations, and the same way every time."""
+"""The predictor as a stage: folds usage, answers reschedule iterations, and the same way every time."""
 
 from __future__ import annotations
 
@@ -6,23 +6,15 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from tests.support.builders import MIB, NOW, cluster, deployed, node
+from tests.support.builders import NOW, cluster, deployed, node
+from tests.support.usage_steps import days, step
 
-from kinema_core.events import (
-    AnyBody,
-    ClusterSnapshot,
-    Event,
-    ForecastMade,
-    IterationStarted,
-    PodUsage,
-    UsageSampled,
-    encode,
-)
-from kinema_core.model.cluster import all_objects
+from kinema_core.events import AnyBody, Event, ForecastMade, IterationStarted, encode
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import AtVersion, Moment, NoState
-from kinema_predictor.service import Observed, Predictor
+from kinema_predictor.logic.history import History
+from kinema_predictor.service import Predictor
 from kinema_predictor.settings import Settings
 
 STATE = cluster(node("n1"), deployed("web", ["n1", "n1"], cpu=400, memory=500), version=3)
@@ -34,45 +26,60 @@ def event(body: AnyBody, n: int = 0) -> Event:
     return origin(body, id_=f"e{n}", cluster="test", iteration="i1", now=NOW)
 
 
-def folded(predictor: Predictor) -> Observed:
-    """The state after a snapshot and ten readings."""
-    state = predictor.fold(predictor.initial(), event(ClusterSnapshot(version=3, objects=tuple(all_objects(STATE)))))
-    for minute in range(10, 0, -1):
-        pods = tuple(PodUsage(pod=pod.key, uid=pod.uid, cpu=100, memory=450 * MIB) for pod in STATE.pods)
-        reading = UsageSampled(sampled=NOW - timedelta(minutes=minute), window_seconds=15, pods=pods)
-        state = predictor.fold(state, event(reading, minute))
-    return state
+def past(predictor: Predictor) -> History:
+    """What the predictor folds of a day of usage."""
+    history = predictor.past.initial
+    for n, body in enumerate(days(1.1)):
+        history = predictor.past.fold(history, event(body, n))
+    return history
 
 
 def started(mode: str = "reschedule") -> Event:
     """An iteration on state version 3."""
-    given = {"mode": mode, "version": 3, "reason": "stable"}
+    given = {"mode": mode, "version": 3, "reason": "stable", "usage": NOW}
     return event(msgspec.convert(given, IterationStarted), 99)
 
 
-async def test_a_reschedule_iteration_is_answered_with_forecasts() -> None:
-    """One answer, for the iteration's version."""
+async def test_an_iteration_is_answered_with_forecasts_of_its_version() -> None:
+    """One event with the state version, made from what was used until the time that the iteration names."""
     predictor = Predictor(SETTINGS)
     assert predictor.wants(started()) == AtVersion(3)
-    (body,) = await predictor.handle(started(), folded(predictor), Moment(NOW))
+    assert predictor.past.until(started()) == NOW
+    assert predictor.past.end(event(step(2))) == NOW - timedelta(minutes=10)
+    (body,) = await predictor.handle(started(), STATE, Moment(NOW, past=past(predictor)))
     assert isinstance(body, ForecastMade)
     assert body.version == 3
     assert body.forecasts[0].requests_after["cpu"] == 360
 
 
 async def test_requests_change_only_where_an_operator_allows_it() -> None:
-    """By default every workload is refused as `turned-off`, and no request changes."""
+    """By default every workload is judged, and no request changes."""
     predictor = Predictor(Settings(runtime=RuntimeSettings(cluster="test")))
-    (body,) = await predictor.handle(started(), folded(predictor), Moment(NOW))
+    (body,) = await predictor.handle(started(), STATE, Moment(NOW, past=past(predictor)))
     assert isinstance(body, ForecastMade)
-    assert (body.forecasts, [one.reason for one in body.refused]) == ((), ["turned-off"])
+    assert (body.forecasts, [one.reason for one in body.refused]) == ((), ["recommend-only"])
+    assert body.judged[0].recommended["cpu"] == 100
 
 
 async def test_an_autoscale_iteration_is_not_answered() -> None:
     """Pending pods do not wait for forecasts."""
     predictor = Predictor(SETTINGS)
     assert predictor.wants(started("autoscale")) == NoState()
+    assert predictor.past.until(started("autoscale")) is None
     assert await predictor.handle(started("autoscale"), None, Moment(NOW)) == []
+
+
+async def test_what_it_answered_before_is_remembered() -> None:
+    """A judgement is not made again before its time; what could not be judged is asked about again."""
+    predictor = Predictor(SETTINGS)
+    moment = Moment(NOW, past=past(predictor))
+    (first,) = await predictor.handle(started(), STATE, moment)
+    predictor.recall(answer(first, cause=started(), service="predictor", n=0, now=NOW, state=3))
+    (second,) = await predictor.handle(started(), STATE, Moment(NOW + timedelta(minutes=1), past=moment.past))
+    assert isinstance(first, ForecastMade)
+    assert isinstance(second, ForecastMade)
+    assert (len(first.judged), len(second.judged)) == (1, 0)
+    assert second.forecasts == first.forecasts
 
 
 async def test_two_runs_give_the_same_bytes() -> None:
@@ -80,7 +87,7 @@ async def test_two_runs_give_the_same_bytes() -> None:
     found = set()
     for _ in range(2):
         predictor = Predictor(SETTINGS)
-        (body,) = await predictor.handle(started(), folded(predictor), Moment(NOW))
+        (body,) = await predictor.handle(started(), STATE, Moment(NOW, past=past(predictor)))
         found.add(encode(answer(body, cause=started(), service="predictor", n=0, now=NOW, state=3)))
     assert len(found) == 1
 
@@ -92,6 +99,12 @@ async def test_two_runs_give_the_same_bytes() -> None:
         ("max_request_change_fraction", "2"),
         ("horizon_seconds", 0),
         ("lookback_seconds", 1e9),
+        ("cpu_risk", 0.9),
+        ("memory_risk", 0),
+        ("least_age_seconds", -1),
+        ("least_coverage", 1.5),
+        ("workloads_per_iteration", 0),
+        ("mode", "sometimes"),
     ],
 )
 def test_settings_out_of_range_are_refused_by_name(field: str, value: object) -> None:

@@ -36,6 +36,7 @@ class Predictor:
     name: str = "predictor"
     consumes: tuple[str, ...] = ("iteration-started", "execution-paused")
     folds: tuple[str, ...] = ()
+    past = None
     recalled: list[str] = field(default_factory=list)
     handled: list[tuple[str, State | None, Moment]] = field(default_factory=list)
     before_answer: Callable[[Event], Awaitable[None]] | None = None

@@ -38,6 +38,7 @@ class Stage:
     name = "predictor"
     consumes = ("iteration-started",)
     folds = ()
+    past = None
     def initial(self): return ()
     def fold(self, state, event): return (*state, event.body.version)
     def recall(self, event): pass

@@ -263,6 +263,9 @@ def setup(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     log_size: Annotated[
         str, typer.Option("--log-size", metavar="SIZE", help="Size of the stream of plans and steps, such as 4Gi.")
     ] = "2Gi",
+    usage_size: Annotated[
+        str, typer.Option("--usage-size", metavar="SIZE", help="Size of the stream of usage, such as 1Gi.")
+    ] = "1Gi",
     update: Annotated[
         bool, typer.Option("--update", help="Also change what is there and differs, where no message is lost by it.")
     ] = False,
@@ -288,7 +291,7 @@ def setup(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         run_setup(
             nats=nats,
             clusters=clusters or [],
-            streams=StreamOptions(replicas, state_size, log_size, update),
+            streams=StreamOptions(replicas, state_size, log_size, usage_size, update),
             kubeconfig=kubeconfig,
             context=context,
             policy=policy,

@@ -28,7 +28,7 @@ from kinema_core.runtime.bus import (
     StreamName,
 )
 from kinema_core.runtime.framing import FramingError, check_subject, unframe
-from kinema_core.runtime.topology import CONSUMES, kinds_of, type_in, types_of
+from kinema_core.runtime.topology import CONSUMES, STREAMS, kinds_of, type_in, types_of
 
 DEDUP_SECONDS: Final = 120.0
 """As the layout of a broker has it."""
@@ -178,7 +178,7 @@ class MemoryBus:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         chosen = DEFAULT_CONSUMERS if consumers is None else consumers
-        self._logs: dict[StreamName, _Log] = {"STATE": _Log(), "LOG": _Log(), "DLQ": _Log()}
+        self._logs: dict[StreamName, _Log] = {name: _Log() for name in STREAMS}
         self._consumers = {name: _Consumer(types_of(kinds)) for name, kinds in chosen.items()}
         self._leases: dict[str, _Held] = {}
         self._revision = 0

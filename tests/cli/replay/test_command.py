@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from tests.support.builders import NOW, fragmented, offer, tiny
 from tests.support.plans import plan_for
+from tests.support.usage_steps import STEP, step
 
 from kinema_cli.replay import recording as files
 from kinema_cli.replay.command import MAX_VALUE_SHOWN, run_replay
@@ -23,6 +24,7 @@ from kinema_core.events import (
     ClusterDelta,
     ClusterSnapshot,
     Event,
+    ForecastMade,
     IterationStarted,
     ServiceStarted,
 )
@@ -30,7 +32,7 @@ from kinema_core.model.cluster import Cluster, all_objects, evolve
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import Moment
-from kinema_predictor.service import Observed, Predictor
+from kinema_predictor.service import Predictor
 from kinema_predictor.settings import Settings
 
 
@@ -62,13 +64,13 @@ def started(version: int) -> Event:
 def forecast(cause: Event, version: int) -> Event:
     """What the predictor answers."""
     stage = Predictor(Settings(runtime=RuntimeSettings(cluster="demo")))
-    state = Observed(cluster=evolve(Cluster(), ClusterSnapshot(version=version, objects=tuple(all_objects(tiny())))))
+    state = evolve(Cluster(), ClusterSnapshot(version=version, objects=tuple(all_objects(tiny()))))
     now = NOW + timedelta(seconds=2)
     [body] = asyncio.run(_handled(stage, cause, state, Moment(now=now)))
     return answer(body, cause=cause, service="predictor", n=0, now=now, state=version)
 
 
-async def _handled(stage: Predictor, cause: Event, state: Observed, moment: Moment) -> list[AnyBody]:
+async def _handled(stage: Predictor, cause: Event, state: Cluster, moment: Moment) -> list[AnyBody]:
     return list(await stage.handle(cause, state, moment))
 
 
@@ -167,10 +169,36 @@ def test_usage_from_before_the_recording_is_no_difference(path: Path, capsys: py
     one = started(3)
     made = forecast(one, 3)
     other = msgspec.structs.replace(made, body=msgspec.structs.replace(made.body, refused=()))
-    log = rows("LOG", service("{}"), one, other)
-    assert replay(path, [*rows("STATE", snapshot(3), first=40), *log]) == 3
+    log = [*rows("STATE", snapshot(3)), *rows("LOG", service("{}"), one, other)]
+    assert replay(path, [*rows("USAGE", used(), first=40), *log]) == 3
     assert "settings, catalog or usage from before the recording are missing" in capsys.readouterr().err
-    assert replay(path, [*rows("STATE", snapshot(1), delta(2), delta(3)), *log]) == 1
+    assert replay(path, [*rows("USAGE", used()), *log]) == 1
+
+
+def used() -> Event:
+    """A step of usage of another workload."""
+    return told(step(0), "used")
+
+
+def test_usage_is_replayed_up_to_the_time_that_an_iteration_names(path: Path) -> None:
+    """A step that was published later than the iteration began is no part of its forecast, then or now."""
+    state = evolve(Cluster(), ClusterSnapshot(version=1, objects=tuple(all_objects(tiny()))))
+    key = next(one.key for one in state.workloads if state.pods_by_workload.get(one.key))
+    steps = [told(step(at, key=key), f"u-{at}") for at in reversed(range(14))]
+    asked = told(IterationStarted(mode="reschedule", version=1, reason="stable", usage=NOW - 2 * STEP), "it-1", state=1)
+    stage = Predictor(Settings(runtime=RuntimeSettings(cluster="demo")))
+    past = stage.past.initial
+    for event in steps[:-2]:
+        past = stage.past.fold(past, event)
+    now = NOW + timedelta(seconds=2)
+    [body] = asyncio.run(_handled(stage, asked, state, Moment(now=now, past=past)))
+    assert isinstance(body, ForecastMade)
+    assert [one.workload for one in body.judged] == [key]
+    given = answer(body, cause=asked, service="predictor", n=0, now=now, state=1)
+    log = rows("LOG", service("{}"), asked, given)
+    assert replay(path, [*rows("STATE", snapshot(1)), *rows("USAGE", *steps), *log]) == 0
+    # Without the steps before, the same iteration is judged otherwise.
+    assert replay(path, [*rows("STATE", snapshot(1)), *rows("USAGE", *steps[8:]), *log]) == 1
 
 
 def test_no_state_at_all(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

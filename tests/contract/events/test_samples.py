@@ -61,13 +61,13 @@ def test_the_union_of_bodies_is_the_catalog() -> None:
 
 
 def test_types_are_tagged_with_family_and_version() -> None:
-    """The tag ends in the version, the family is one of five."""
+    """The tag ends in the version, the family is one of six."""
     for body in BODIES:
         kind, dot, version = body.TYPE.rpartition(".v")
         assert kind
         assert dot
         assert int(version) >= 1
-        assert body.FAMILY in {"state", "plan", "exec", "control", "dlq"}
+        assert body.FAMILY in {"state", "usage", "plan", "exec", "control", "dlq"}
 
 
 def test_the_snapshots_sample_holds_every_kind_of_object() -> None:

@@ -49,6 +49,7 @@ class StreamOptions:
     replicas: int = 1
     state: str = "2Gi"
     log: str = "2Gi"
+    usage: str = "1Gi"
     update: bool = False
     """Change what is there and differs."""
 
@@ -134,6 +135,7 @@ def _layout(clusters: list[str], streams: StreamOptions) -> Layout:
         replicas=streams.replicas,
         state_bytes=size_in_bytes("--state-size", streams.state),
         log_bytes=size_in_bytes("--log-size", streams.log),
+        usage_bytes=size_in_bytes("--usage-size", streams.usage),
     )
 
 

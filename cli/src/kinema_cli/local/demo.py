@@ -178,8 +178,9 @@ class SimulatorAddress(msgspec.Struct, frozen=True):
 def service_settings() -> dict[str, dict[str, object]]:
     """Return the demo's settings of services that differ from the defaults."""
     own = {
-        "observer": {"stabilization_window_seconds": SETTLE_SECONDS},
-        "predictor": {"max_request_change_fraction": "0.10"},
+        # It takes minutes: usage of a day is no part of it.
+        "observer": {"stabilization_window_seconds": SETTLE_SECONDS, "usage_step_seconds": 15},
+        "predictor": {"max_request_change_fraction": "0.10", "least_age_seconds": 60},
         "optimizer": {"planning": {"time_limit_seconds": SOLVE_SECONDS}},
     }
     return layered(UNATTENDED, own)

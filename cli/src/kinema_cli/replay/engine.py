@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -21,7 +22,7 @@ from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, ServiceStar
 from kinema_core.model.cluster import StateGapError
 from kinema_core.runtime.envelope import answer
 from kinema_core.runtime.memory import in_order, is_answer_of
-from kinema_core.runtime.stage import AtVersion, Moment, NoState, Stage
+from kinema_core.runtime.stage import AtVersion, Moment, NoState, Past, Stage
 from kinema_core.runtime.topology import CONSUMES, kinds_of
 
 S = TypeVar("S")
@@ -156,6 +157,40 @@ def history_is_whole(events: Sequence[Recorded]) -> bool:
     return isinstance(first, ClusterSnapshot) and first.version == 1
 
 
+class PastLine:
+    """Recorded usage, folded until rising times."""
+
+    def __init__(self, past: Past[Any] | None, events: Sequence[Recorded]) -> None:
+        self._past = past
+        kinds = () if past is None else past.kinds
+        self._events = [item.event for item in events if kind_of_type(item.event.type) in kinds]
+        self._restart()
+
+    def _restart(self) -> None:
+        self._next = 0
+        self._folded = None if self._past is None else self._past.initial
+        self._until: datetime | None = None
+
+    def at(self, event: Event) -> object:
+        """Return what the stage had folded when it handled an event of LOG."""
+        past = self._past
+        until = None if past is None else past.until(event)
+        if past is None or until is None:
+            return None if past is None else past.initial
+        if self._until is not None and until < self._until:
+            self._restart()
+        self._until = until
+        while self._next < len(self._events) and past.end(self._events[self._next]) <= until:
+            self._folded = past.fold(self._folded, self._events[self._next])
+            self._next += 1
+        return self._folded
+
+
+def usage_is_whole(events: Sequence[Recorded]) -> bool:
+    """Return whether no usage from before the recording is missing."""
+    return not events or events[0].sequence == 1
+
+
 def before_first_snapshot(recording: Recording) -> int | None:
     """Return how many STATE events come before the first full state; None when there is no full state at all."""
     for place, item in enumerate(recording.state):
@@ -206,6 +241,7 @@ class StageReplay:
             yield found
         stage = self._make(None)
         track = _track(stage, self._recording.state)
+        past = PastLine(stage.past, self._recording.usage)
         whole = self._causes.whole and self._has_history(stage)
         places = {item.event.id: item for item in self._recording.log}
         delivered = kinds_of(CONSUMES[self.name])
@@ -217,17 +253,19 @@ class StageReplay:
             if isinstance(event.body, ServiceStarted) and event.body.service == self.name:
                 stage = self._make(event.body.settings)
                 track = _track(stage, self._recording.state)
+                past = PastLine(stage.past, self._recording.usage)
                 whole = self._has_history(stage)
-                for past in seen:
-                    stage.recall(past)
+                for earlier in seen:
+                    stage.recall(earlier)
             seen.append(event)
             stage.recall(event)
             if kind_of_type(event.type) in delivered and item.sequence >= start:
-                for checked in await self._decide(stage, track, item):
+                for checked in await self._decide(stage, track, past, item):
                     yield checked if whole else doubted(checked)
 
     def _has_history(self, stage: Stage[Any]) -> bool:
-        return not stage.folds or history_is_whole(self._recording.state)
+        states = not stage.folds or history_is_whole(self._recording.state)
+        return states and (stage.past is None or usage_is_whole(self._recording.usage))
 
     def _causeless(self, start: int, end: int | None) -> Iterator[Checked | Skipped]:
         """Return recorded answers to events that the recording does not contain."""
@@ -238,7 +276,9 @@ class StageReplay:
             elif not self._causes.known(cause):
                 yield from compare(self.name, 0, inside, [])
 
-    async def _decide(self, stage: Stage[Any], track: StateLine[Any], item: Recorded) -> Sequence[Checked | Skipped]:
+    async def _decide(
+        self, stage: Stage[Any], track: StateLine[Any], past: PastLine, item: Recorded
+    ) -> Sequence[Checked | Skipped]:
         recorded = self._answers.get(item.event.id, [])
         if not recorded and item.sequence > self._last_answer:
             return []  # the recording ended before the stage could answer
@@ -250,7 +290,7 @@ class StageReplay:
         state = None if isinstance(wanted, NoState) else track.at(version)
         if state is None and not isinstance(wanted, NoState):
             return [Skipped(self.name, one.sequence, NO_STATE) for one in recorded]
-        moment = Moment(now=first.time, recorded=recorded[0].event.body if recorded else None)
+        moment = Moment(now=first.time, past=past.at(item.event), recorded=recorded[0].event.body if recorded else None)
         bodies = await stage.handle(item.event, state, moment)
         made = [
             answer(body, cause=item.event, service=self.name, n=n, now=moment.now, state=first.state)

@@ -1,7 +1,7 @@
 """Recordings: the streams of one cluster in a file that anyone can read, and `kinema record`, which writes it.
 
-JSON lines: a header, then one line per event in the order of the streams, STATE first by need: a line holds the
-stream, the sequence and the event as it was published. Plain, `.gz` or `.zst` by the file's name.
+JSON lines: a header, then one line per event in the order of the streams, STATE and USAGE first by need: a line holds
+the stream, the sequence and the event as it was published. Plain, `.gz` or `.zst` by the file's name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import Final, cast
 
 import msgspec
 import zstandard
@@ -28,7 +28,7 @@ from kinema_core.runtime.bus import Bus, BusError, Stored, StreamName
 FORMAT: Final = "kinema.recording/v1"
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Errors of decoding for bytes that are no JSON, no text, or nested too deeply."""
-_STREAMS: Final[tuple[StreamName, ...]] = ("STATE", "LOG")
+_STREAMS: Final[tuple[StreamName, ...]] = ("STATE", "USAGE", "LOG")
 
 
 class RecordingError(Exception):
@@ -46,7 +46,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """One event with its place."""
 
-    stream: Literal["STATE", "LOG", "DLQ"]
+    stream: StreamName
     sequence: int
     event: msgspec.Raw
 
@@ -67,6 +67,7 @@ class Recording:
     cluster: str
     state: tuple[Recorded, ...]
     log: tuple[Recorded, ...]
+    usage: tuple[Recorded, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -81,7 +82,7 @@ def write(path: Path, *, cluster: str, version: str, events: Iterable[Recorded])
     count = 0
     for item in events:
         line = Line(
-            stream=cast("Literal['STATE', 'LOG', 'DLQ']", item.stream),
+            stream=cast("StreamName", item.stream),
             sequence=item.sequence,
             event=msgspec.Raw(encode(item.event)),
         )
@@ -128,7 +129,7 @@ def read(path: Path) -> Recording:
         raise RecordingError(f"{path}: line 1 is no header of a recording: {error}") from error
     if header.format != FORMAT:
         raise RecordingError(f"{path}: format {header.format!r} is not {FORMAT!r}: record again with this version")
-    streams: dict[str, list[Recorded]] = {"STATE": [], "LOG": [], "DLQ": []}
+    streams: dict[str, list[Recorded]] = {"STATE": [], "LOG": [], "DLQ": [], "USAGE": []}
     decoder = msgspec.json.Decoder(Line)
     for number, text in enumerate(lines, start=2):
         try:
@@ -140,7 +141,8 @@ def read(path: Path) -> Recording:
         if mine and line.sequence <= mine[-1].sequence:
             raise RecordingError(f"{path}: line {number}: sequence {line.sequence} of {line.stream} is out of order")
         mine.append(Recorded(stream=line.stream, sequence=line.sequence, event=event))
-    return Recording(cluster=header.cluster, state=tuple(streams["STATE"]), log=tuple(streams["LOG"]))
+    state, log, usage = (tuple(streams[name]) for name in ("STATE", "LOG", "USAGE"))
+    return Recording(cluster=header.cluster, state=state, log=log, usage=usage)
 
 
 async def collect(bus: Bus) -> tuple[list[Recorded], int]:

@@ -12,6 +12,7 @@ import msgspec
 from kinema_cli.output import counted, hourly
 from kinema_cli.status.plan_ids import short_id
 from kinema_core.events import (
+    AnyBody,
     Event,
     ExecutionAborted,
     ExecutionCompleted,
@@ -22,7 +23,6 @@ from kinema_core.events import (
     Purpose,
     StepSucceeded,
 )
-from kinema_core.events.body import Body
 from kinema_core.model.purpose import purpose_of
 from kinema_core.runtime.bus import Bus, Stored
 
@@ -101,7 +101,7 @@ async def read_plan_states(bus: Bus) -> dict[str, PlanState]:
     return states
 
 
-def phase_of(body: Body) -> tuple[str, str]:
+def phase_of(body: AnyBody) -> tuple[str, str]:
     """Return the phase of a plan after a decision about it or the end of its execution, and the reason."""
     if isinstance(body, ExecutionCompleted):
         return completed_phase(body)

@@ -59,7 +59,7 @@ class PodUsage(Wire, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class UsageSampled(Body, frozen=True, kw_only=True):
-    """One reading of the metrics API: usage of every pod it knew, taken at `sampled`."""
+    """One reading of the metrics API: usage of every pod it knew, taken at `sampled`. Once in each step of usage."""
 
     TYPE: ClassVar[str] = "usage-sampled.v1"
     FAMILY: ClassVar[str] = "state"
@@ -79,6 +79,40 @@ class ObserverHeartbeat(Body, frozen=True, kw_only=True):
     """The newest version of the state."""
     blind: tuple[str, ...] = ()
     """Kinds of which objects may be out of date: the API server did not answer for them."""
+
+
+# --- usage: what workloads used
+
+
+class UsageResampled(Body, frozen=True, kw_only=True):
+    """Usage of every workload in one step of time, from `start` on for `step_seconds`."""
+
+    TYPE: ClassVar[str] = "usage-resampled.v1"
+    FAMILY: ClassVar[str] = "usage"
+
+    start: datetime
+    step_seconds: float
+    workloads: tuple[str, ...]
+    """`Type/namespace/name` of those with a sample, sorted."""
+    table: bytes
+    """For each quantity (pods, CPU, memory) one code of two bytes per workload: see `kinema_core.model.usage`."""
+    source: str = "metrics.k8s.io"
+    dropped: int = 0
+    """Samples that cannot be: negative, or above twice what their node has."""
+
+
+class UsageCompacted(Body, frozen=True, kw_only=True):
+    """Usage of every workload in a row of steps: a checkpoint that replaces their `usage-resampled`."""
+
+    TYPE: ClassVar[str] = "usage-compacted.v1"
+    FAMILY: ClassVar[str] = "usage"
+
+    start: datetime
+    step_seconds: float
+    steps: int
+    workloads: tuple[str, ...]
+    table: bytes
+    """As in `usage-resampled`, for each quantity and workload one code per step, compressed with zstd."""
 
 
 # --- plan: what is to be done, and why not
@@ -131,6 +165,8 @@ class IterationStarted(Body, frozen=True, kw_only=True):
     pods: tuple[str, ...] = ()
     purpose: Purpose | None = None
     """Why it begins; null as in plans. A plan's own purpose counts: forecasts may ask for safety first."""
+    usage: datetime | None = None
+    """End of the newest step of usage that was published; a forecast uses nothing after it."""
 
 
 class IterationSkipped(Body, frozen=True, kw_only=True):
@@ -162,8 +198,9 @@ class WorkloadForecast(Wire, frozen=True, kw_only=True, omit_defaults=False):
     requests_before: Amounts
     requests_after: Amounts
     predicted: Amounts
-    """Mean prediction over the horizon, per pod."""
+    """What a pod needs over the horizon, by the band of the forecast."""
     samples: int
+    """Steps of history behind the forecast of CPU."""
 
 
 class ForecastRefused(Wire, frozen=True, kw_only=True, omit_defaults=False):
@@ -172,6 +209,46 @@ class ForecastRefused(Wire, frozen=True, kw_only=True, omit_defaults=False):
     workload: str
     reason: str
     figures: Figures = EMPTY
+
+
+class UsageBand(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """Forecast of one resource of a workload: what a pod needs, which models say so, and how well they did.
+
+    Amounts are millicores or bytes per pod.
+    """
+
+    resource: str
+    need: int
+    """For CPU the amount that at most the allowed share of the coming steps exceeds, for memory the band's largest."""
+    quantile: float
+    models: tuple[str, ...]
+    """The forecast is the mean of these, each with its offset."""
+    offsets: tuple[int, ...]
+    """What calibration adds to each of them."""
+    horizon_seconds: float
+    days: float
+    """Of history."""
+    coverage: float
+    """Share of its steps that have a sample."""
+    above: float
+    """Share of the back-test's steps above the band; 1 less the quantile where it is calibrated."""
+    loss: float
+    """Pinball loss of the best model in the back-test."""
+    vpa_loss: float
+    """The same of a histogram with a half-life of a day."""
+
+
+class WorkloadJudged(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """Result of a back-test for one workload, and the requests that it leads to, whether or not they are applied."""
+
+    workload: str
+    pods: int
+    requests: Amounts
+    recommended: Amounts
+    """Requests of CPU and memory per pod."""
+    bands: tuple[UsageBand, ...]
+    kept: FrozenMap[str] = EMPTY
+    """Why a request stays although the forecast is below it, by resource."""
 
 
 class ForecastMade(Body, frozen=True, kw_only=True):
@@ -183,6 +260,8 @@ class ForecastMade(Body, frozen=True, kw_only=True):
     version: int
     forecasts: tuple[WorkloadForecast, ...]
     refused: tuple[ForecastRefused, ...] = ()
+    judged: tuple[WorkloadJudged, ...] = ()
+    """Those judged in this iteration; of others the newest judgement holds."""
 
 
 class NoPlanFound(Body, frozen=True, kw_only=True):
@@ -317,6 +396,8 @@ AnyBody: TypeAlias = (
     | ClusterDelta
     | UsageSampled
     | ObserverHeartbeat
+    | UsageResampled
+    | UsageCompacted
     | ServiceStarted
     | CatalogPublished
     | IterationStarted

@@ -1,8 +1,8 @@
 """Copies of the streams in a directory, and brokers that begin with such a copy.
 
-The broker makes the copy, with sequences, message ids and the positions of consumers. LOG is copied before STATE: every
-state that an event in the copy refers to is then in the copy. The bucket of leases is not copied: a new one gives
-tokens above all that were given before, and so above the marks that are on nodes and pods.
+The broker makes the copy, with sequences, message ids and the positions of consumers. LOG is copied before STATE and
+USAGE: every state and all usage that an event in the copy refers to is then in the copy. The bucket of leases is not
+copied: a new one gives tokens above all that were given before, and so above the marks that are on nodes and pods.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kinema_core.runtime.nats_connection import Connection, fault_error, fault_o
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.topology import STREAMS
 
-COPIED: Final = (STREAMS["LOG"], STREAMS["STATE"], STREAMS["DLQ"])
+COPIED: Final = (STREAMS["LOG"], STREAMS["STATE"], STREAMS["USAGE"], STREAMS["DLQ"])
 """Streams of a backup, in the order in which they are copied."""
 MANIFEST: Final = "backup.json"
 """Written last: without it a directory holds no whole backup."""

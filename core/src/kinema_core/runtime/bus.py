@@ -21,9 +21,10 @@ from typing import Literal, Protocol, TypeAlias
 
 from kinema_core.events import Event
 
-StreamName: TypeAlias = Literal["STATE", "LOG", "DLQ"]
+StreamName: TypeAlias = Literal["STATE", "LOG", "DLQ", "USAGE"]
 STREAM_OF_FAMILY: dict[str, StreamName] = {
     "state": "STATE",
+    "usage": "USAGE",
     "plan": "LOG",
     "exec": "LOG",
     "control": "LOG",

@@ -17,6 +17,7 @@ from kinema_core.runtime.topology import (
     LEASE_BUCKET,
     LEASES,
     PUBLISHES,
+    READS_USAGE,
     STREAMS,
     WORK_STREAM,
     WORKS,
@@ -39,9 +40,9 @@ OPERATOR: Final = "operator"
 USERS: Final[tuple[str, ...]] = (*PUBLISHES, ADMIN)
 Proof: TypeAlias = Literal["password", "nkey"]
 """What a user proves itself with, as the server's configuration names it."""
-ACCOUNT_BYTES: Final = 5 << 30
+ACCOUNT_BYTES: Final = 6 << 30
 """Storage of an account: enough for one copy of the streams in the sizes that `setup` gives them."""
-ACCOUNT_STREAMS: Final = 5
+ACCOUNT_STREAMS: Final = 6
 ACCOUNT_CONSUMERS: Final = 16
 """Those of the services, and some for a person who looks into a stream."""
 
@@ -155,6 +156,8 @@ def publish_rights(user: str, clusters: Sequence[str]) -> list[str]:
 
 def _reading(user: str) -> list[str]:
     streams = [STREAMS["STATE"], STREAMS["LOG"]]
+    if user in READS_USAGE:
+        streams.append(STREAMS["USAGE"])
     if user == OPERATOR:
         streams.append(STREAMS["DLQ"])
     calls = ("STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET")

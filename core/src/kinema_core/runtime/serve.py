@@ -25,6 +25,7 @@ from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.follow import Follower, StateLostError
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.memory import Memory
+from kinema_core.runtime.past import PastFollower
 from kinema_core.runtime.stage import AtVersion, Latest, Moment, NoState, Stage
 from kinema_core.runtime.topology import kind_in
 
@@ -75,6 +76,7 @@ class _Loop(Generic[S]):
         self._clock = clock
         self._health = health
         self._follower: Follower[S] = Follower(bus, stage.initial(), stage.fold, stage.folds)
+        self._past = PastFollower(bus, stage.past) if stage.past is not None else None
         self._memory = Memory(stage.name, bus, stage.recall, stage.consumes)
         self._settled = 0
         """Sequence of the last delivery that was settled by this process."""
@@ -180,7 +182,7 @@ class _Loop(Generic[S]):
         now = before[0].time if before else self._clock.now()
         state, version = await self._state_for(event, before)
         faultpoint("serve-before-handle")
-        moment = Moment(now=now, recorded=before[0].body if before else None)
+        moment = Moment(now=now, past=await self._past_for(event), recorded=before[0].body if before else None)
         bodies = await self._stage.handle(event, state, moment)
         faultpoint("serve-after-handle")
         answers: list[Event] = []
@@ -213,6 +215,13 @@ class _Loop(Generic[S]):
                 if before:
                     return await retry_until_available(lambda: self._follower.at(before[0].state)), before[0].state
                 return await retry_until_available(self._follower.latest)
+
+    async def _past_for(self, event: Event) -> object:
+        past, follower = self._stage.past, self._past
+        if past is None or follower is None:
+            return None
+        until = past.until(event)
+        return past.initial if until is None else await retry_until_available(lambda: follower.until(until))
 
     async def _give_up(self, delivery: Delivery, reason: str, detail: str) -> None:
         """Copy the event to DLQ and have it never delivered again."""

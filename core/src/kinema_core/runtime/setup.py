@@ -39,7 +39,7 @@ _PAUSE_SECONDS: Final = 0.5
 _DROPPING: Final = frozenset({"max_bytes", "max_age", "max_msgs_per_subject"})
 """Limits of a stream: a lower one drops messages."""
 _MATTERS_OF_SIZE: Final = frozenset(
-    {"max_bytes", "max_age", "num_replicas", "duplicate_window", "ack_wait", "max_deliver"}
+    {"max_bytes", "max_age", "max_msgs_per_subject", "num_replicas", "duplicate_window", "ack_wait", "max_deliver"}
 )
 """Settings that decide how much is kept, how safely and how long; services are right with any value of them."""
 _OPEN_TO_OPERATOR: Final = (
@@ -47,6 +47,7 @@ _OPEN_TO_OPERATOR: Final = (
     f"CONSUMER.INFO.{STREAMS['LOG']}.",
 )
 _SECOND: Final = 1_000_000_000
+_DAY: Final = 86_400
 _MEBIBYTE: Final = 1024 * 1024
 
 
@@ -61,6 +62,10 @@ class Layout:
     replicas: int = 1
     state_bytes: int = 2048 * _MEBIBYTE
     log_bytes: int = 2048 * _MEBIBYTE
+    usage_bytes: int = 1024 * _MEBIBYTE
+    usage_days: float = 31.0
+    usage_steps: int = 600
+    """Steps of usage that are kept one by one: two days of 5 minutes each; a checkpoint holds a day of them."""
     dlq_bytes: int = 64 * _MEBIBYTE
     work_bytes: int = 256 * _MEBIBYTE
     work_seconds: float = 3600.0
@@ -292,6 +297,7 @@ def stream_configs(layout: Layout) -> list[dict[str, Any]]:
     families = {
         "STATE": (["state"], layout.state_bytes),
         "LOG": (["plan", "exec", "control"], layout.log_bytes),
+        "USAGE": (["usage"], layout.usage_bytes),
         "DLQ": (["dlq"], layout.dlq_bytes),
     }
     common: dict[str, Any] = {
@@ -300,6 +306,7 @@ def stream_configs(layout: Layout) -> list[dict[str, Any]]:
         "num_replicas": layout.replicas,
         "allow_direct": True,
     }
+    kept = {"max_age": int(layout.usage_days * _DAY * _SECOND), "max_msgs_per_subject": layout.usage_steps}
     streams: list[dict[str, Any]] = [
         {
             **common,
@@ -308,6 +315,7 @@ def stream_configs(layout: Layout) -> list[dict[str, Any]]:
             "max_bytes": size,
             "discard": "old",
             "duplicate_window": int(layout.dedup_seconds * _SECOND),
+            **(kept if name == "USAGE" else {}),
         }
         for name, (of, size) in families.items()
     ]

@@ -1,20 +1,21 @@
 """Stage of the pipeline: the same object runs live (`serve`) and in a replay.
 
 A stage folds STATE events into a state of its own, remembers what it needs of LOG events, and answers some of them.
-All it may use for an answer is handed over: the event, the folded state at a known version, and the time. That is
-why a replay with the same three gives the same bytes.
+All it may use for an answer is handed over: the event, the folded state at a known version, the usage until a known
+time, and the time. That is why a replay with the same four gives the same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from kinema_core.events import AnyBody, Event
 
 S = TypeVar("S")
+H = TypeVar("H")
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,26 @@ Want: TypeAlias = AtVersion | Latest | NoState
 
 
 @dataclass(frozen=True)
+class Past(Generic[H]):
+    """What a stage folds of USAGE."""
+
+    kinds: tuple[str, ...]
+    initial: H
+    fold: Callable[[H, Event], H]
+    """Pure; a checkpoint that comes after its steps changes nothing that a forecast can see."""
+    end: Callable[[Event], datetime]
+    """Return until when an event of USAGE reaches."""
+    until: Callable[[Event], datetime | None]
+    """Return up to which time an event of LOG lets the stage look; None: nothing."""
+
+
+@dataclass(frozen=True)
 class Moment:
-    """Under which circumstances an event is handled: the time, and where a recorded solve stopped (in a replay)."""
+    """Circumstances under which an event is handled."""
 
     now: datetime
+    past: Any = None
+    """What the stage folded of USAGE, where it has a `Past`."""
     recorded: AnyBody | None = None
     """In a replay the recorded answer, from which a solver takes its stop; None live."""
 
@@ -60,6 +77,10 @@ class Stage(Protocol[S]):
     @property
     def folds(self) -> tuple[str, ...]:
         """Kinds of STATE events that it folds besides snapshots and deltas."""
+
+    @property
+    def past(self) -> Past[Any] | None:
+        """What it folds of USAGE; None: nothing."""
 
     def initial(self) -> S:
         """Return the state before any event."""

@@ -1,7 +1,7 @@
 """Table of publishers and consumers, from which streams, consumers and rights are made.
 
-Names on the broker: streams `KINEMA_STATE`, `KINEMA_LOG`, `KINEMA_DLQ`, bucket `kinema_lease`, and one durable consumer
-`<service>-<cluster token>` for every service that answers events.
+Names on the broker: streams `KINEMA_STATE`, `KINEMA_LOG`, `KINEMA_USAGE`, `KINEMA_DLQ`, bucket `kinema_lease`, and one
+durable consumer `<service>-<cluster token>` for every service that answers events.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from kinema_core.events import (
     StepFailed,
     StepStarted,
     StepSucceeded,
+    UsageCompacted,
+    UsageResampled,
     UsageSampled,
     kind_of_type,
     token,
@@ -53,6 +55,8 @@ PUBLISHES: Final[dict[str, tuple[type[Body] | type[Plan], ...]]] = {
         ClusterDelta,
         UsageSampled,
         ObserverHeartbeat,
+        UsageResampled,
+        UsageCompacted,
         IterationStarted,
         IterationSkipped,
         NodeDeletionRequested,
@@ -84,7 +88,14 @@ CONSUMES: Final[dict[str, tuple[type[Body] | type[Plan], ...]]] = {
 LEASES: Final[tuple[str, ...]] = ("observer", "rescheduler")
 """Services of which only one process may act: each may write the lease of its own name."""
 
-STREAMS: Final[dict[StreamName, str]] = {"STATE": "KINEMA_STATE", "LOG": "KINEMA_LOG", "DLQ": "KINEMA_DLQ"}
+STREAMS: Final[dict[StreamName, str]] = {
+    "STATE": "KINEMA_STATE",
+    "LOG": "KINEMA_LOG",
+    "DLQ": "KINEMA_DLQ",
+    "USAGE": "KINEMA_USAGE",
+}
+READS_USAGE: Final[tuple[str, ...]] = ("observer", "predictor", "operator")
+"""Users that read what workloads used."""
 LEASE_BUCKET: Final = "kinema_lease"
 CHUNK: Final = "chunk.v1.part"
 WORK_STREAM: Final = "KINEMA_WORK"

@@ -33,6 +33,7 @@ class Decider:
     name = NAME
     consumes = REMEMBERED
     folds: tuple[str, ...] = ()
+    past = None
 
     def __init__(self, settings: Settings) -> None:
         """`settings.limits` are what a plan must keep."""

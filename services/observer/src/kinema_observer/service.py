@@ -67,6 +67,8 @@ class Observer:
             ("service", "cluster"),
             registry=health.registry,
         ).labels(service=NAME, cluster=self._name)
+        self.usage_until: datetime | None = None
+        """End of the newest step of usage that is in the stream; set by what publishes them."""
         self._log_follower = LogFollower(bus, KINDS)
         self._view = LogView()
         self._memory = Memory()
@@ -154,7 +156,8 @@ class Observer:
             faultpoint("observer.iteration.before-publish")
             start, iteration = decision.start, decision.iteration
             if start.mode == "reschedule":
-                start = msgspec.structs.replace(start, version=await self._publisher.mark(now))
+                version = await self._publisher.mark(now)
+                start = msgspec.structs.replace(start, version=version, usage=self.usage_until)
                 iteration = f"it-{start.version}"
             await self._publish(start, iteration, now, iteration=iteration)
             faultpoint("observer.iteration.published")

@@ -24,6 +24,8 @@ class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Interval at which changes are published and the observer loop decides."""
     usage_seconds: float = 15.0
     """Interval at which the metrics API is read; 0 turns it off."""
+    usage_step_seconds: float = 300.0
+    """Length of the steps in which usage is kept: the time over which a pod may use more than it requests unnoticed."""
     snapshot_deltas: int = 500
     """After how many deltas a snapshot is stated again, so that readers need not go far back."""
     snapshot_seconds: float = 600.0
@@ -42,5 +44,8 @@ class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"lease_seconds is {self.lease_seconds}: use 3 or more")
         if not 0 <= self.usage_seconds <= _DAY:
             raise ValueError(f"usage_seconds is {self.usage_seconds}: use 0 (off) to a day ({_DAY})")
+        if not max(1.0, self.usage_seconds) <= self.usage_step_seconds <= _DAY:
+            message = f"usage_step_seconds is {self.usage_step_seconds}"
+            raise ValueError(f"{message}: use 1 to a day ({_DAY}), and no less than usage_seconds")
         if self.snapshot_deltas < 1:
             raise ValueError(f"snapshot_deltas is {self.snapshot_deltas}: use 1 or more")

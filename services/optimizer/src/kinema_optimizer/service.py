@@ -38,6 +38,7 @@ class Optimizer:
     """Proposes the cheapest set of nodes, with the placement of every pod."""
 
     name = NAME
+    past = None
     consumes = ("catalog-published", "iteration-started", "forecast-made", "step-failed", "policy-evaluated")
 
     def __init__(

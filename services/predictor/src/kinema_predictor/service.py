@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final
 
-from kinema_core.events import (
-    AnyBody,
-    ClusterDelta,
-    ClusterSnapshot,
-    Event,
-    ForecastMade,
-    IterationStarted,
-    UsageSampled,
-)
-from kinema_core.model.cluster import Cluster, evolve
+from kinema_core.events import AnyBody, Event, ForecastMade, IterationStarted, UsageCompacted, UsageResampled
+from kinema_core.model.cluster import Cluster, fold
+from kinema_core.model.usage import end_of
 from kinema_core.runtime.faultpoint import faultpoint, register
-from kinema_core.runtime.stage import AtVersion, Moment, NoState, Want
-from kinema_predictor.logic.forecast import forecasts
+from kinema_core.runtime.stage import AtVersion, Moment, NoState, Past, Want
+from kinema_predictor.logic.forecast import Memory, forecasts
 from kinema_predictor.logic.history import History, remember
 from kinema_predictor.settings import Settings
+from kinema_predictor.threads import one_thread
 
 NAME: Final = "predictor"
 
 register("predictor.before-answer")
-
-
-@dataclass(frozen=True)
-class Observed:
-    """The cluster, and what its workloads used."""
-
-    cluster: Cluster = field(default_factory=Cluster)
-    history: History = field(default_factory=History)
 
 
 class Predictor:
@@ -40,41 +27,66 @@ class Predictor:
 
     name = NAME
     consumes = ("iteration-started",)
-    folds = ("usage-sampled",)
+    folds: tuple[str, ...] = ()
 
     def __init__(self, settings: Settings) -> None:
         self._rules = settings.rules
-        self._reach = settings.reach
+        self._keep = settings.lookback
+        self._memory = Memory()
+        self.past: Past[History] = Past(
+            kinds=("usage-resampled", "usage-compacted"),
+            initial=History(),
+            fold=self._remembered,
+            end=_end,
+            until=_until,
+        )
 
-    def initial(self) -> Observed:
+    def initial(self) -> Cluster:
         """See `Stage`."""
-        return Observed()
+        return Cluster()
 
-    def fold(self, state: Observed, event: Event) -> Observed:
+    def fold(self, state: Cluster, event: Event) -> Cluster:
         """See `Stage`."""
-        if isinstance(event.body, ClusterSnapshot | ClusterDelta):
-            return replace(state, cluster=evolve(state.cluster, event.body))
-        if isinstance(event.body, UsageSampled):
-            return replace(state, history=remember(state.history, state.cluster, event.body, self._reach))
-        return state
+        return fold(state, event)
+
+    def _remembered(self, history: History, event: Event) -> History:
+        if isinstance(event.body, UsageResampled | UsageCompacted):
+            return remember(history, event.body, keep=self._keep)
+        return history
 
     def recall(self, event: Event) -> None:
-        """Nothing of the log is remembered."""
+        """Remember the judgements given, and which workloads could not be judged."""
+        if isinstance(event.body, ForecastMade):
+            self._memory = self._memory.with_answer(event.time, event.body)
 
     def wants(self, event: Event) -> Want:
-        """Return the state that the iteration was started on, with the usage sampled until then."""
+        """Return the state that the iteration was started on."""
         asked = _asked(event.body)
         return NoState() if asked is None else AtVersion(asked.version)
 
-    async def handle(self, event: Event, state: Observed | None, moment: Moment) -> Sequence[AnyBody]:
+    async def handle(self, event: Event, state: Cluster | None, moment: Moment) -> Sequence[AnyBody]:
         """Answer a reschedule iteration; an autoscale iteration does not wait for forecasts."""
         asked = _asked(event.body)
         if asked is None or state is None:
             return []
-        made, refused = forecasts(state.cluster, state.history, moment.now, self._rules)
+        history = moment.past if isinstance(moment.past, History) else History()
+        made = await asyncio.to_thread(self._forecasts, state, history, moment.now)
         faultpoint("predictor.before-answer")
-        return [ForecastMade(version=asked.version, forecasts=made, refused=refused)]
+        return [made]
+
+    def _forecasts(self, state: Cluster, history: History, now: datetime) -> ForecastMade:
+        with one_thread():
+            return forecasts(state, history, now, self._rules, self._memory)
 
 
 def _asked(body: AnyBody) -> IterationStarted | None:
     return body if isinstance(body, IterationStarted) and body.mode == "reschedule" else None
+
+
+def _until(event: Event) -> datetime | None:
+    asked = _asked(event.body)
+    return None if asked is None else asked.usage
+
+
+def _end(event: Event) -> datetime:
+    return end_of(event.body) if isinstance(event.body, UsageResampled | UsageCompacted) else event.time

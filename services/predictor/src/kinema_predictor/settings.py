@@ -4,30 +4,67 @@ from __future__ import annotations
 
 from datetime import timedelta
 from fractions import Fraction
+from typing import Final, Literal
 
 import msgspec
 
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_predictor.logic.forecast import Rules
-from kinema_predictor.logic.history import Reach
+from kinema_predictor.logic.judging import Risk
+
+_DAY: Final = 86_400
+_MOST_DAYS: Final = 31
+_DEFAULT_CHANGE: Final = Fraction(1, 10)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the predictor; seconds are of cluster time."""
 
     runtime: RuntimeSettings
-    lookback_seconds: float = 900.0
-    """Span of the samples that a forecast uses, ending now."""
-    horizon_seconds: float = 900.0
-    """Span after now over which the forecast is the mean."""
+    mode: Literal["", "off", "recommend", "apply"] = ""
+    """What is done with forecasts: nothing, recommend requests, or let plans apply them. Empty: `apply` where
+    `max_request_change_fraction` is above 0, else `recommend`."""
+    lookback_seconds: float = 1_814_400.0
+    """Span of usage that a forecast may use, ending now; a weekly pattern shows in 16 days."""
+    horizon_seconds: float = 86_400.0
+    """Span after now for which a request has to do."""
     max_request_change_fraction: str | float = "0"
-    """Largest change of a request in one iteration, as a fraction of it, 0 to 1. With 0 no request changes."""
+    """Largest change of a request in one iteration, as a fraction of it, 0 to 1. With 0 no request changes, unless
+    `mode` is `apply`: then it is 0.10."""
+    cpu_risk: float = 0.05
+    """Share of the usage steps in which a pod may use more CPU than it requests."""
+    memory_risk: float = 0.001
+    """Chance that a pod uses more memory than it requests in a step of the horizon."""
+    least_age_seconds: float = 86_400.0
+    """Age of a workload's usage before its requests may fall."""
+    least_coverage: float = 0.7
+    """Share of the steps with a sample before requests may fall."""
+    refresh_seconds: float = 3600.0
+    """Age of a judgement from which it is made again."""
+    max_age_seconds: float = 86_400.0
+    """Age of a judgement from which it counts no longer; until then it holds while there is no usage."""
+    workloads_per_iteration: int = 250
+    """Workloads that are judged in one iteration; the oldest judgements go first."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
-        for name in ("lookback_seconds", "horizon_seconds"):
-            if not 0 < getattr(self, name) <= 86_400:
-                raise ValueError(f"{name} is {getattr(self, name)}: use more than 0 and at most a day (86400)")
+        for name, most in (
+            ("lookback_seconds", _MOST_DAYS * _DAY),
+            ("horizon_seconds", _DAY),
+            ("refresh_seconds", _DAY),
+            ("max_age_seconds", _MOST_DAYS * _DAY),
+        ):
+            if not 0 < getattr(self, name) <= most:
+                raise ValueError(f"{name} is {getattr(self, name)}: use more than 0 and at most {most}")
+        if not 0 <= self.least_age_seconds <= _MOST_DAYS * _DAY:
+            raise ValueError(f"least_age_seconds is {self.least_age_seconds}: use 0 to {_MOST_DAYS * _DAY}")
+        for name in ("cpu_risk", "memory_risk"):
+            if not 0 < getattr(self, name) <= 0.5:
+                raise ValueError(f"{name} is {getattr(self, name)}: use more than 0 and at most 0.5")
+        if not 0 <= self.least_coverage <= 1:
+            raise ValueError(f"least_coverage is {self.least_coverage}: use 0 to 1")
+        if self.workloads_per_iteration < 1:
+            raise ValueError(f"workloads_per_iteration is {self.workloads_per_iteration}: use 1 or more")
         try:
             fraction = Fraction(str(self.max_request_change_fraction))
         except (ValueError, ZeroDivisionError) as error:
@@ -40,14 +77,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def rules(self) -> Rules:
         """Return the rules as the logic takes them."""
+        # As written: 0.1 is exactly one tenth.
+        change = Fraction(str(self.max_request_change_fraction))
         return Rules(
-            learning=timedelta(seconds=self.lookback_seconds),
+            mode=self.mode or ("apply" if change else "recommend"),
+            max_change=change or _DEFAULT_CHANGE,
+            risk=Risk(cpu=self.cpu_risk, memory=self.memory_risk),
             horizon=timedelta(seconds=self.horizon_seconds),
-            # As written: 0.1 is exactly one tenth.
-            max_change=Fraction(str(self.max_request_change_fraction)),
+            least_age=timedelta(seconds=self.least_age_seconds),
+            least_coverage=self.least_coverage,
+            refresh=timedelta(seconds=self.refresh_seconds),
+            max_age=timedelta(seconds=self.max_age_seconds),
+            batch=self.workloads_per_iteration,
         )
 
     @property
-    def reach(self) -> Reach:
-        """Return how far back history is kept: twice the learning interval, for events that are handled late."""
-        return Reach(recent=2 * timedelta(seconds=self.lookback_seconds), peaks=2 * self.rules.peaks)
+    def lookback(self) -> timedelta:
+        """Return how far back usage is kept."""
+        return timedelta(seconds=self.lookback_seconds)

@@ -1,15 +1,16 @@
-"""Readings of the metrics API (`metrics.k8s.io`): what each pod used."""
+"""Readings of the metrics API (`metrics.k8s.io`): what each pod used, and steps of what workloads used."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
-from kinema_core.events import PodUsage, UsageSampled
+from kinema_core.events import Pod, PodUsage, UsageResampled, UsageSampled
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.usage import Amounts, resampled, step_start, upper
 from kinema_core.model.vocabulary import parse_duration
 from kinema_observer.errors import UnreadableFieldError, UnreadableListError
 from kinema_observer.logic.reading import amounts_of, key_of
@@ -30,6 +31,11 @@ class _PodMetrics(Wire):
 class _List(Wire):
     items: list[msgspec.Raw] | None = None
 
+
+STARTING: Final = timedelta(seconds=120)
+"""Time for which a pod starts: what it computes then says nothing about what it needs afterwards. Its memory counts."""
+OUTLIER: Final = 2
+"""Times what its node has above which a sample is wrong."""
 
 _LISTS: Final = msgspec.json.Decoder(_List)
 _PODS: Final = msgspec.json.Decoder(_PodMetrics)
@@ -85,3 +91,74 @@ def sample(usage: Usage, cluster: Cluster) -> UsageSampled:
             PodUsage(pod=pod.key, uid=pod.uid, cpu=cpu, memory=memory) for pod, cpu, memory in known if pod is not None
         ),
     )
+
+
+@dataclass
+class _OfPod:
+    """Readings of one pod in one step."""
+
+    workload: str
+    cpu: int = 0
+    readings: int = 0
+    """Those that count for CPU."""
+    memory: int = 0
+
+
+@dataclass
+class UsageStep:
+    """Readings of one step of time, until it is closed."""
+
+    start: datetime
+    step: timedelta
+    dropped: int = 0
+    _pods: dict[str, _OfPod] = field(default_factory=dict)
+
+    @classmethod
+    def around(cls, moment: datetime, step: timedelta) -> UsageStep:
+        """Return the empty step that a moment lies in."""
+        return cls(step_start(moment, step.total_seconds()), step)
+
+    @property
+    def end(self) -> datetime:
+        """Return when the step ends."""
+        return self.start + self.step
+
+    def add(self, usage: Usage, cluster: Cluster) -> None:
+        """Add a reading: usage of the pods that the state knows and that a workload controls."""
+        for key, cpu, memory in usage.pods:
+            pod = cluster.pod(key)
+            workload = cluster.controller_of(pod) if pod is not None else None
+            if pod is None or workload is None:
+                continue
+            if _is_outlier(pod, cluster, cpu, memory):
+                self.dropped += 1
+                continue
+            used = self._pods.setdefault(pod.uid, _OfPod(workload.key))
+            used.memory = max(used.memory, memory)
+            if pod.started is None or usage.sampled - pod.started >= STARTING:
+                used.cpu, used.readings = used.cpu + cpu, used.readings + 1
+
+    def closed(self, source: str) -> UsageResampled | None:
+        """Return the step as an event; None where no pod has a reading.
+
+        A workload of which every pod is only starting has no CPU, and so no sample at all.
+        """
+        found: dict[str, list[_OfPod]] = {}
+        for used in self._pods.values():
+            found.setdefault(used.workload, []).append(used)
+        rows = {}
+        for key, pods in found.items():
+            settled = [-(-pod.cpu // pod.readings) for pod in pods if pod.readings]
+            if settled:
+                rows[key] = Amounts(len(pods), upper(settled), max(pod.memory for pod in pods))
+        if not rows:
+            return None
+        return resampled(rows, start=self.start, step=self.step, source=source, dropped=self.dropped)
+
+
+def _is_outlier(pod: Pod, cluster: Cluster, cpu: int, memory: int) -> bool:
+    node = cluster.node(pod.node) if pod.node is not None else None
+    if node is None:
+        return False
+    has = node.allocatable
+    return cpu > OUTLIER * has.get("cpu", cpu) or memory > OUTLIER * has.get("memory", memory)

@@ -34,6 +34,8 @@ ENTER: Final = 0.20
 """A model takes part when its loss is at most this share above the best one's,"""
 LEAVE: Final = 0.30
 """and takes part no longer when it is this share above it."""
+SPREAD: Final = 64
+"""Quantiles by which errors are described."""
 DRIFT: Final = 0.20
 """Share of the allowed excess that calibration leaves unused: the days to come differ from those of the folds."""
 
@@ -52,6 +54,8 @@ class Outcome:
     """(n, m) models whose mean is the forecast."""
     above: Array
     """(n,) share of the back-test's steps above the forecast: how well it is calibrated."""
+    spread: Array
+    """(n, k) evenly spread quantiles of the truth less the forecast."""
     folds: int
 
 
@@ -100,10 +104,39 @@ def compete(
         forecasts.append(path + offset[:, None])
     loss = np.stack(losses, axis=1)
     chosen = _choice(loss, [model.name for model in able], before)
-    mean = sum(np.where(chosen[:, index, None], path, 0.0) for index, path in enumerate(forecasts))
-    above = (truth > mean / chosen.sum(axis=1)[:, None]).mean(axis=1)
-    names = tuple(model.name for model in able)
-    return Outcome(names, loss, np.stack(offsets, axis=1), chosen, above, len(origins))
+    total = np.zeros_like(truth)
+    for index, path in enumerate(forecasts):
+        total += np.where(chosen[:, index, None], path, 0.0)
+    errors = truth - total / chosen.sum(axis=1)[:, None]
+    return Outcome(
+        models=tuple(model.name for model in able),
+        losses=loss,
+        offsets=np.stack(offsets, axis=1),
+        chosen=chosen,
+        above=(errors > 0).mean(axis=1),
+        spread=_spread(errors),
+        folds=len(origins),
+    )
+
+
+def _spread(errors: Array) -> Array:
+    """Return (n, k) the quantiles of each row at the middles of k equal shares."""
+    ranked = np.sort(errors, axis=1)
+    places = ((np.arange(SPREAD) + 0.5) / SPREAD * errors.shape[1]).astype(np.intp)
+    return ranked[:, places]
+
+
+def level_for(upper: Array, spread: Array, quantile: float) -> Array:
+    """Return (n,) the constant level that at most 1 − quantile of all steps ahead is expected to exceed.
+
+    Args:
+        upper: (n, horizon) the forecast.
+        spread: (n, k) of the same competition: what may come is the forecast of a step plus any of these.
+        quantile: the share of steps to be covered.
+    """
+    thinned = upper[:, :: max(1, upper.shape[1] // 96)]
+    possible = (thinned[:, :, None] + spread[:, None, :]).reshape(len(upper), -1)
+    return np.maximum(upper_quantile(possible, quantile + DRIFT * (1 - quantile)), 0.0)
 
 
 def _sampled(folds: Sequence[Array], task: Task) -> Array:

@@ -1,101 +1,117 @@
-"""History of what workloads used, as far back as a forecast may ask, in bounded memory.
+"""History of what workloads used, on a grid of time, in bounded memory.
 
-Pods come and go; a sample belongs to the workload that its pod had when it was taken. Of the last minutes every sample
-is kept, of the last day only what can still become the largest memory sample.
+A row of steps is what one event states: a single step, or a checkpoint, which takes the place of the steps that it
+covers. Values stay in the codes of the events, two bytes each, until a forecast asks for some workloads of some span.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kinema_core.events import UsageSampled
-from kinema_core.model.cluster import Cluster
+from kinema_core.events import UsageCompacted, UsageResampled
+from kinema_core.model.usage import QUANTITIES, UNITS, Quantity, amount_of, codes_of
+from kinema_predictor.forecasting.task import Array
 
-Ints = NDArray[np.int64]
+_AMOUNTS: Final = np.array([amount_of(code) for code in range(1 << 16)], dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
-    """Usage of the pods of one workload at one moment: millicores and bytes, one number per pod."""
+class Row:
+    """Usage of some workloads in consecutive steps, of which the first is the `start`-th since 1970."""
 
-    sampled: datetime
-    cpu: Ints
-    memory: Ints
+    start: int
+    steps: int
+    workloads: tuple[str, ...]
+    codes: NDArray[np.uint16]
+    """(3, workloads, steps): pods, CPU and memory."""
 
-
-@dataclass(frozen=True)
-class Peak:
-    """The largest memory sample of a workload's pods at one moment, bytes."""
-
-    sampled: datetime
-    memory: int
-
-
-@dataclass(frozen=True)
-class Usage:
-    """History of one workload, oldest first."""
-
-    recent: tuple[Batch, ...] = ()
-    peaks: tuple[Peak, ...] = ()
-    """Ever smaller: a peak that a later one reaches can never again be the largest of a window."""
+    @property
+    def end(self) -> int:
+        """Return the step after the last one."""
+        return self.start + self.steps
 
 
-@dataclass(frozen=True)
-class Reach:
-    """Time for which history is kept."""
-
-    recent: timedelta = timedelta(minutes=30)
-    peaks: timedelta = timedelta(hours=24)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class History:
-    """Usage by workload key (`Type/namespace/name`)."""
+    """Rows in order of time, none over another."""
 
-    usage: Mapping[str, Usage] = field(default_factory=lambda: MappingProxyType({}))
+    step_seconds: float = 0.0
+    rows: tuple[Row, ...] = ()
 
-    def of(self, workload: str) -> Usage:
-        """Return the workload's usage; empty when nothing is known."""
-        return self.usage.get(workload, Usage())
+    @property
+    def step(self) -> timedelta:
+        """Return the length of a step."""
+        return timedelta(seconds=self.step_seconds)
+
+    @property
+    def end(self) -> datetime | None:
+        """Return when the newest step ended; None where there is none."""
+        return datetime.fromtimestamp(self.rows[-1].end * self.step_seconds, UTC) if self.rows else None
+
+    @property
+    def steps(self) -> int:
+        """Return the steps from the first known one to the last."""
+        return self.rows[-1].end - self.rows[0].start if self.rows else 0
+
+    def matrix(self, workloads: Sequence[str], quantity: Quantity, steps: int) -> Array:
+        """Return (n, steps) usage in the newest steps, in pods, millicores or bytes; NaN where there is no sample."""
+        found = np.full((len(workloads), steps), np.nan)
+        if not self.rows:
+            return found
+        plane, first = QUANTITIES.index(quantity), self.rows[-1].end - steps
+        places: dict[int, tuple[NDArray[np.intp], NDArray[np.intp]]] = {}
+        for row in self.rows:
+            if row.end <= first:
+                continue
+            if id(row.workloads) not in places:
+                places[id(row.workloads)] = _places(workloads, row.workloads)
+            mine, theirs = places[id(row.workloads)]
+            begin = max(row.start, first)
+            codes = row.codes[:, theirs, begin - row.start :]
+            amounts = _AMOUNTS[codes[plane]] * UNITS[quantity]
+            amounts[codes[0] == 0] = np.nan
+            found[mine, begin - first : row.end - first] = amounts
+        return found
 
 
-def remember(history: History, cluster: Cluster, event: UsageSampled, reach: Reach) -> History:
-    """Add one reading; pods that the cluster does not know or that have no controller are left out."""
-    found: dict[str, tuple[list[int], list[int]]] = {}
-    for used in event.pods:
-        pod = cluster.pod(used.pod)
-        workload = cluster.controller_of(pod) if pod is not None and pod.uid == used.uid else None
-        if workload is not None:
-            cpu, memory = found.setdefault(workload.key, ([], []))
-            cpu.append(used.cpu)
-            memory.append(used.memory)
-    usage = {key: kept for key, old in history.usage.items() if (kept := _pruned(old, event.sampled, reach)) != Usage()}
-    for key in sorted(found):
-        usage[key] = _extended(usage.get(key, Usage()), event.sampled, *found[key])
-    return History(MappingProxyType(usage))
+def _places(wanted: Sequence[str], there: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return where the wanted ones that are there are among the wanted, and there."""
+    index: Mapping[str, int] = {key: place for place, key in enumerate(there)}
+    pairs = [(place, index[key]) for place, key in enumerate(wanted) if key in index]
+    mine, theirs = zip(*pairs, strict=True) if pairs else ((), ())
+    return np.array(mine, dtype=np.intp), np.array(theirs, dtype=np.intp)
 
 
-def _pruned(usage: Usage, now: datetime, reach: Reach) -> Usage:
-    recent, peaks = usage.recent, usage.peaks
-    if recent and recent[0].sampled <= now - reach.recent:
-        recent = tuple(batch for batch in recent if batch.sampled > now - reach.recent)
-    if peaks and peaks[0].sampled <= now - reach.peaks:
-        peaks = tuple(peak for peak in peaks if peak.sampled > now - reach.peaks)
-    return usage if recent is usage.recent and peaks is usage.peaks else Usage(recent, peaks)
+def remember(history: History, body: UsageResampled | UsageCompacted, *, keep: timedelta) -> History:
+    """Add a step or a checkpoint; what is older than `keep` is forgotten. A table that is no table changes nothing."""
+    try:
+        row = _row(body)
+    except ValueError:
+        return history
+    if history.step_seconds != body.step_seconds:
+        # Another grid: nothing of the old one can be set beside it.
+        return History(body.step_seconds, (row,))
+    before = tuple(one for one in history.rows if one.end <= row.start)
+    after = tuple(one for one in history.rows if one.start >= row.end)
+    covered = [one for one in history.rows if one.start < row.end and one.end > row.start]
+    if any(one.start < row.start or one.end > row.end for one in covered) or any(
+        one.steps >= row.steps for one in covered
+    ):
+        return history  # known already, as the same step or as part of a checkpoint
+    if before and before[-1].workloads == row.workloads:
+        row = Row(row.start, row.steps, before[-1].workloads, row.codes)
+    rows = (*before, row, *after)
+    oldest = rows[-1].end - round(keep.total_seconds() / body.step_seconds)
+    return History(body.step_seconds, tuple(one for one in rows if one.end > oldest))
 
 
-def _extended(usage: Usage, sampled: datetime, cpu: list[int], memory: list[int]) -> Usage:
-    if usage.recent and sampled <= usage.recent[-1].sampled:
-        return usage  # the same reading again, or one out of order
-    largest = max(memory)
-    lasting = len(usage.peaks)
-    while lasting and usage.peaks[lasting - 1].memory <= largest:
-        lasting -= 1
-    batch = Batch(sampled, np.array(cpu, dtype=np.int64), np.array(memory, dtype=np.int64))
-    return Usage((*usage.recent, batch), (*usage.peaks[:lasting], Peak(sampled, largest)))
+def _row(body: UsageResampled | UsageCompacted) -> Row:
+    steps = body.steps if isinstance(body, UsageCompacted) else 1
+    codes = np.frombuffer(codes_of(body), dtype="<u2").reshape(len(QUANTITIES), len(body.workloads), steps)
+    return Row(round(body.start.timestamp() / body.step_seconds), steps, body.workloads, codes)
