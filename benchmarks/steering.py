@@ -44,7 +44,7 @@ from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.kubernetes.landing import LandingKeeper
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
-from kinema_rescheduler.names import DISRUPTED, LANDING_NAME, STEERING_NAMESPACE
+from kinema_rescheduler.names import DISRUPTED, LANDING_NAME, RENEWED, STEERING_NAMESPACE
 from kinema_rescheduler.plan.limits import Limits
 
 _FIT: Final = "NodeResourcesFit"
@@ -232,7 +232,7 @@ async def _surge(
 async def _until_led(api: FencedClient) -> None:
     """Wait until the process that leads has begun."""
     path = f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps/{LANDING_NAME}"
-    while not (await api.get(path)).get("data"):  # noqa: ASYNC110 - nothing signals it
+    while (await api.get(path)).get("data", {}).keys() <= {RENEWED}:  # noqa: ASYNC110 - nothing signals it
         await asyncio.sleep(_KEEP_SECONDS)
 
 
@@ -292,7 +292,7 @@ async def _ready_for_moves(plane: ControlPlane, size: Size, priority: str = "") 
     kubeconfig = str(plane.admin.write_kubeconfig(plane.folder / "benchmark.kubeconfig"))
     api = await connect(kubeconfig)
     await install(api.client)
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": LANDING_NAME}, "data": {}}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": LANDING_NAME}, "data": {RENEWED: ""}}
     await api.create(f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps", body)
     if priority:
         kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}

@@ -96,6 +96,11 @@ def test_no_pod_is_forgotten_and_no_place_given_twice(nodes: list[str], pods: li
         assert [*led.values()].count(node) + there.count(node) <= nodes.count(node)
 
 
+def _refuse(pod: dict[str, Any]) -> None:
+    """The scheduler has tried the pod."""
+    pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "SchedulerError"}]
+
+
 class Ground:
     """A keeper beside the tiny cluster, with a Deployment that asks for pods which nothing schedules."""
 
@@ -116,7 +121,9 @@ class Ground:
         labels = {k: v for k, v in self.bench.pods()[0]["metadata"]["labels"].items() if k != "pod-template-hash"}
         metadata = {"namespace": "shop", "name": name, "generateName": "web-x-", "labels": labels}
         made = {"metadata": metadata, "spec": {"containers": [], "nodeSelector": {"nowhere": "true"}}}
-        return self.bench.world.sim.store.create(POD, made)
+        added = self.bench.world.sim.store.create(POD, made)
+        self.bench.world.sim.store.edit(POD, ("shop", name), _refuse)
+        return added
 
     def nominated(self, name: str) -> str:
         """The node that a pod is nominated for."""

@@ -15,6 +15,7 @@ from tests.controlplane.plane import ControlPlane, Options, running
 from kinema_cli.admin.steering_policy import install
 from kinema_core.events import Step
 from kinema_core.runtime.clock import Clock, SystemClock
+from kinema_kubernetes.objects import uid
 from kinema_rescheduler.errors import EffectError
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.kubernetes.landing import LandingKeeper
@@ -57,7 +58,7 @@ async def api(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
     made = await connect(str(plane.admin.write_kubeconfig(tmp_path_factory.mktemp("access") / "kubeconfig")))
     for path, body in (
         ("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}}),
-        (CONFIG_MAPS, {"metadata": {"name": LANDING_NAME}}),
+        (CONFIG_MAPS, {"metadata": {"name": LANDING_NAME}, "data": {RENEWED: ""}}),
     ):
         try:
             await made.create(path, body)
@@ -157,6 +158,7 @@ async def test_the_keeper_renews_by_the_servers_clock(api: FencedClient, clock: 
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "example/none:1"}]}}
     spec = {"selector": {"matchLabels": labels}, "template": template}
     await api.create(DEPLOYMENTS, {"metadata": {"name": name}, "spec": spec})
+    await api.delete(LANDING, uid(await api.get(LANDING)))
     keeper = LandingKeeper(api, clock=clock, patience_seconds=10)
     step = Step(id=f"prefer-nodes/{name}/1", kind="prefer-nodes", target=f"Deployment/default/{name}", nodes=("n1",))
     for _ in range(2):
@@ -164,6 +166,10 @@ async def test_the_keeper_renews_by_the_servers_clock(api: FencedClient, clock: 
     pod = f"{name}-7c8f9d7b55-{await fresh(api)}"
     await asyncio.sleep(0.2)
     assert not await bound(api, pod, "n9", {"labels": labels})
+    await keeper.keep([step])
+    assert "nominatedNodeName" not in (await api.get(f"{PODS}/{pod}"))["status"], "the scheduler is still at it"
+    refused = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError"}
+    await api.patch(f"{PODS}/{pod}/status", {"status": {"conditions": [refused]}})
     await keeper.keep([step])
     assert (await api.get(f"{PODS}/{pod}"))["status"]["nominatedNodeName"] == "n1"
     assert await rebound(api, pod, "n1")

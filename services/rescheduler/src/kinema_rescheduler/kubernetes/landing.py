@@ -173,8 +173,9 @@ class LandingKeeper:
 
     async def _lead(self, known: Landing, found: Outlook) -> None:
         released = [(pod, "") for pod in found.free if nomination(pod) in known.step.nodes]
-        await asyncio.gather(*(self._nominate(pod, node) for pod, node in (*found.nominate, *released)))
-        for pod, _ in found.nominate:
+        tried = [(pod, node) for pod, node in found.nominate if _was_tried(pod)]
+        await asyncio.gather(*(self._nominate(pod, node) for pod, node in (*tried, *released)))
+        for pod, _ in tried:
             known.since.setdefault(uid(pod), self._clock.now())
         for pod in found.free:
             _LOG.info("new pod may go anywhere", pod=f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
@@ -214,20 +215,21 @@ class LandingKeeper:
                 if not entries:
                     self._written = {}
                     return
-                body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": LANDING_NAME}, "data": {}}
-                await self._api.create(_CONFIG_MAPS, body)
-                self._written = {}
+                # With an entry: the API server stamps no change of an object that was created without any.
+                kind, data = {"apiVersion": "v1", "kind": "ConfigMap"}, {RENEWED: self._clock.now().isoformat()}
+                await self._api.create(_CONFIG_MAPS, {**kind, "metadata": {"name": LANDING_NAME}, "data": data})
+                self._written = dict(data)
         now, written = self._clock.now(), self._written
-        data: dict[str, str | None] = {key: value for key, value in entries.items() if written.get(key) != value}
-        data |= {key: None for key in written if key not in entries and key != RENEWED}
-        if entries and (data or self._renewed is None or now - self._renewed >= _RENEW):
-            data[RENEWED] = (now + self._ahead).isoformat()
+        patch: dict[str, str | None] = {key: value for key, value in entries.items() if written.get(key) != value}
+        patch |= {key: None for key in written if key not in entries and key != RENEWED}
+        if entries and (patch or self._renewed is None or now - self._renewed >= _RENEW):
+            patch[RENEWED] = (now + self._ahead).isoformat()
         elif not entries and RENEWED in written:
-            data[RENEWED] = None
-        if not data:
+            patch[RENEWED] = None
+        if not patch:
             return
         self._written = None  # if the answer is lost, it is read again
-        answer = await self._api.patch(_LANDING, {"data": data})
+        answer = await self._api.patch(_LANDING, {"data": patch})
         self._written, ahead = answer.get("data") or {}, _stamp(answer, now) - now
         # Where the clocks were further apart than known, the next look renews it again.
         self._renewed = now if abs(ahead - self._ahead) < _APART else None
@@ -252,6 +254,12 @@ def _stamp(written: Json, sent: datetime) -> datetime:
     entries = written["metadata"].get("managedFields") or []
     times = [entry["time"] for entry in entries if entry.get("manager") == FIELD_MANAGER and "time" in entry]
     return max((datetime.fromisoformat(time) + timedelta(seconds=0.5) for time in times), default=sent)
+
+
+def _was_tried(pod: Json) -> bool:
+    """Return whether kube-scheduler has tried a waiting pod. A nomination during a try is cleared when that fails."""
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(item.get("type") == "PodScheduled" and item.get("status") == "False" for item in conditions)
 
 
 def _reserves(pod: Json) -> bool:
