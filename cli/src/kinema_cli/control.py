@@ -7,19 +7,24 @@ import getpass
 import os
 from collections.abc import Mapping
 from datetime import UTC
+from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from kinema_cli.broker import on_bus, settings_for
-from kinema_cli.inputs import UsageError, fail
+from kinema_cli.inputs import InputError, UsageError, fail
 from kinema_cli.output import Format, cell, emit, print_error, print_warning
 from kinema_cli.status.plan_ids import LATEST, UnknownPlanError, matching_id, short_id
-from kinema_cli.status.plans import HELD, REFUSED, RUNNING, PlanState, read_plan_states
-from kinema_core.events import AbortRequested, ExecutionPaused, ExecutionResumed, PlanApproved
+from kinema_cli.status.plans import HELD, PENDING, REFUSED, RUNNING, PlanState, read_plan_states
+from kinema_core.events import OPERATOR, AbortRequested, ExecutionPaused, ExecutionResumed, Plan, PlanApproved
 from kinema_core.runtime.bus import Bus, BusError
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.envelope import origin
 
 Command = ExecutionPaused | ExecutionResumed | PlanApproved | AbortRequested
+CONFLICT: Final = 4
+_VERDICT_SECONDS: Final = 60
 _NO_PAUSE: Final = "an abort is no pause: the next plan may have the same aim; `kinema pause` keeps it from running"
 
 
@@ -85,6 +90,60 @@ async def _publish(bus: Bus, cluster: str, command: Command) -> tuple[Command, s
         origin(command, id_=f"{cluster}/operator/{kind}-{stamp}", cluster=cluster, iteration=iteration, now=now)
     )
     return command, _NO_PAUSE if isinstance(command, AbortRequested) and not await _paused(bus) else ""
+
+
+def approve_file(*, nats: str, path: Path, cluster: str = "", output: Format = Format.TABLE) -> int:
+    """Propose the plan in a file as it is, approve it, and wait for the verdict on the state of now.
+
+    Returns:
+        0 it is executed, 1 the file holds no plan, the broker refused, or no verdict came, 2 wrong arguments, 4 the
+        plan was rejected, or would be.
+    """
+    from kinema_cli.plan.plan_file import read_plan
+
+    try:
+        settings = settings_for(nats, cluster)
+        plan = msgspec.structs.replace(read_plan(path), by=operator())
+        name, state = asyncio.run(on_bus(settings, lambda bus: _propose(bus, settings.cluster, plan)))
+    except (UsageError, InputError, BusError) as error:
+        return fail(error)
+    except _RefusedError as error:
+        print_error(str(error))
+        return error.code
+    if state.phase == REFUSED:
+        print_error(f"plan {name} does not hold any more: {state.rule}: {state.why}")
+        return CONFLICT
+    if state.phase in {PENDING, HELD}:
+        print_error(f"plan {name}: the decider has given no verdict yet; look at `kinema plans`")
+        return 1
+    what = f"plan/{name}"
+    emit({"object": what, "action": "approved", "by": plan.by}, output, lambda: [cell(f"{what} approved by {plan.by}")])
+    return 0
+
+
+async def _propose(bus: Bus, cluster: str, plan: Plan) -> tuple[str, PlanState]:
+    """Publish the plan and its approval; returns its id and phase once the decider has judged it."""
+    other = _executing(await read_plan_states(bus))
+    if await _paused(bus) or other is not None:
+        why = f"while plan {short_id(other)} runs" if other else "during the pause"
+        raise _RefusedError(CONFLICT, f"the plan would be rejected {why}")
+    now = SystemClock().now()
+    iteration = f"{cluster}{OPERATOR}{now.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}"
+    named = f"{iteration}/plan"
+    for id_, body in ((named, plan), (f"{iteration}/approval", PlanApproved(plan=named, by=plan.by))):
+        await bus.publish(origin(body, id_=id_, cluster=cluster, iteration=iteration, now=now))
+    state = PlanState()
+    for _ in range(_VERDICT_SECONDS):
+        state = (await read_plan_states(bus)).get(named, state)
+        if state.phase not in {PENDING, HELD}:
+            break
+        await wait_a_second()
+    return named, state
+
+
+async def wait_a_second() -> None:
+    """Wait between two looks at the log."""
+    await asyncio.sleep(1)
 
 
 async def _plan_named(bus: Bus, given: str) -> str:

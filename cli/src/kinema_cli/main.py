@@ -17,14 +17,30 @@ from kinema_cli.admin.nats_rights import nats_rights
 from kinema_cli.admin.rbac import rbac
 from kinema_cli.doctor.command import doctor
 from kinema_cli.explain.command import explain
-from kinema_cli.options import BROKER, ClusterName, Context, Kubeconfig, Nats, Output, ProviderOption, Reason, Seed
+from kinema_cli.options import (
+    BROKER,
+    AllowSpot,
+    Catalog,
+    ClusterName,
+    Context,
+    Discounts,
+    Kubeconfig,
+    MoreOffers,
+    MoveJobs,
+    Nats,
+    Output,
+    ProviderOption,
+    Reason,
+    Seed,
+    SnapshotFile,
+)
 from kinema_cli.output import Format
 from kinema_cli.plan.command import plan
 from kinema_cli.prices.command import prices
 from kinema_cli.status.command import plans, status
 
 _GROUPS: Final = {
-    "Analyze (read-only)": ("plan", "explain", "prices", "replay"),
+    "Analyze (read-only)": ("plan", "diff", "explain", "prices", "replay"),
     "Run": ("demo", "up", "simulate"),
     "Operate": ("status", "plans", "approve", "pause", "resume", "abort", "record"),
     "Administer": ("doctor", "setup", "rbac", "nats-rights", "backup", "restore", "version"),
@@ -114,7 +130,7 @@ _command(
     "kinema plan",
     "kinema plan --catalog prices.csv --discounts contract.csv",
     "kinema plan --snapshot cluster.json --catalog prices.csv --html plan.html",
-    "kinema plan --catalog prices.csv --max-moves 20 -o json",
+    "kinema plan --catalog prices.csv --max-moves 20 --out plan.json",
 )(plan)
 _command(
     "Explain a node, pod, workload or plan",
@@ -419,21 +435,58 @@ def resume(nats: Nats = BROKER, cluster: ClusterName = "", output: Output = Form
     raise typer.Exit(publish_command(nats=nats, cluster=cluster, command=command, output=output))
 
 
-@_command("Approve a plan", "kinema approve latest", "kinema approve it-83")
+@_command("Approve a plan", "kinema approve latest", "kinema approve it-83", "kinema approve plan.json")
 def approve(
     plan: Annotated[
-        str, typer.Argument(metavar="PLAN_ID", help="Id as `kinema plans` shows it, a unique prefix, or `latest`.")
+        str,
+        typer.Argument(
+            metavar="PLAN",
+            help="Id as `kinema plans` shows it, a unique prefix, `latest`, or a file of `kinema plan --out`.",
+        ),
     ],
     nats: Nats = BROKER,
     cluster: ClusterName = "",
     output: Output = Format.TABLE,
 ) -> None:
-    """Approve a plan that waits for approval."""
-    from kinema_cli.control import operator, publish_command
+    """Approve a plan that waits for approval, or have the very plan in a file executed if it still holds."""
+    from kinema_cli.control import approve_file, operator, publish_command
     from kinema_core.events import PlanApproved
 
+    if Path(plan).is_file():
+        raise typer.Exit(approve_file(nats=nats, path=Path(plan), cluster=cluster, output=output))
     command = PlanApproved(plan=plan, by=operator())
     raise typer.Exit(publish_command(nats=nats, cluster=cluster, command=command, output=output))
+
+
+@_command("Compare a kept plan with the cluster of now", "kinema diff plan.json --catalog prices.csv")
+def diff(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
+    plan: Annotated[Path, typer.Argument(metavar="FILE", help="File of `kinema plan --out`.")],
+    catalog: Catalog = None,
+    discounts: Discounts = None,
+    offer: MoreOffers = "",
+    snapshot: SnapshotFile = None,
+    context: Context = "",
+    kubeconfig: Kubeconfig = None,
+    move_jobs: MoveJobs = False,
+    allow_spot: AllowSpot = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show what has changed since a plan was kept, and whether it still holds (exit code 4 if not)."""
+    from kinema_cli.plan.plan_file import DiffOptions, run_diff
+
+    options = DiffOptions(
+        plan=plan,
+        catalog=catalog,
+        discounts=discounts,
+        offer=offer,
+        snapshot=snapshot,
+        context=context,
+        kubeconfig=kubeconfig,
+        move_jobs=move_jobs,
+        allow_spot=allow_spot,
+        output=output,
+    )
+    raise typer.Exit(run_diff(options))
 
 
 @_command("Abort the running plan and roll it back", "kinema abort --reason 'wrong window'")

@@ -80,3 +80,9 @@ def test_the_kinds_read_from_the_log_are_those_that_are_folded() -> None:
     assert "iteration-started" in KINDS
     assert "step-started" in KINDS
     assert {event(1, item).type.rpartition(".")[0] for item in STORY} <= set(KINDS)
+
+
+def test_a_plan_of_an_operator_begins_its_iteration() -> None:
+    """No observer has begun it: held or executed, it keeps other iterations from beginning."""
+    found = view((1.0, "c1/operator-20260302T120000Z", log.accepted()))
+    assert [item.phase for item in found.iterations.values()] == ["executing"]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kinema_optimizer.solvers.stopping import Deadline
 
 
-_ABOUT_OUTPUT: Final = frozenset({"output", "html", "began"})
+_ABOUT_OUTPUT: Final = frozenset({"output", "html", "out", "began"})
 
 
 class PlanFormat(StrEnum):
@@ -86,6 +86,7 @@ class PlanOptions:
     threads: int = 2
     output: PlanFormat = PlanFormat.TABLE
     html: Path | None = None
+    out: Path | None = None
     began: float | None = None
     """`time.monotonic()` when the command began, from which the time limit counts; by default it begins now."""
 
@@ -143,6 +144,10 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         PlanFormat, typer.Option("--output", "-o", metavar="FORMAT", help="table, wide (every move), json or yaml.")
     ] = PlanFormat.TABLE,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write an HTML report.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Also keep the plan, for `kinema diff` and `kinema approve`."),
+    ] = None,
 ) -> None:
     """Show the cheapest set of nodes, what it saves, which pods would move, and which rules cost most.
 
@@ -169,6 +174,7 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         threads=threads,
         output=output,
         html=html,
+        out=out,
         began=command.obj,
     )
     raise typer.Exit(run_plan(options))
@@ -199,6 +205,8 @@ def run_plan(options: PlanOptions) -> int:
         return fail(error)
     shown = _Shown(made, found, prices.offers, prices.said, tuple(warnings))
     _print(shown, options, settings)
+    if options.out is not None and not _keep(shown, options):
+        return 1
     if options.html is not None and not _write_html(shown, options.html):
         return 1
     return _outcome(made)
@@ -319,6 +327,20 @@ def _as_value(shown: _Shown, options: PlanOptions) -> dict[str, Any]:
             "options": {name: str(item) if isinstance(item, Path) else item for name, item in given.items()},
         },
     }
+
+
+def _keep(shown: _Shown, options: PlanOptions) -> bool:
+    """Write the plan to the file of --out."""
+    from kinema_cli.plan.plan_file import write_plan
+
+    assert options.out is not None
+    try:
+        write_plan(options.out, _as_value(shown, options))
+    except InputError as error:
+        print_error(str(error))
+        return False
+    print_note(f"plan written to {options.out}; `kinema approve {options.out}` has it executed")
+    return True
 
 
 def _write_html(shown: _Shown, path: Path) -> bool:

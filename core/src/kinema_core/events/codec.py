@@ -16,6 +16,7 @@ import msgspec
 
 from kinema_core.events.bodies import BODIES, AnyBody
 from kinema_core.events.frozen import FrozenMap
+from kinema_core.events.plan import Plan
 from kinema_core.events.unknown import with_unknown
 from kinema_core.events.upcast import UPCASTERS
 
@@ -113,6 +114,20 @@ def _refuse_non_finite(value: object, path: str) -> None:
 
 _BULK: Final = frozenset({"objects", "upserts", "deletes", "pods", "placements", "steps", "held", "unplaced"})
 """Fields that hold thousands of structs without a float in them."""
+
+
+def decode_plan(data: bytes) -> Plan:
+    """Decode a plan that stands alone, as `kinema plan -o json` prints it.
+
+    Raises:
+        EventError: the bytes are no plan; the detail names the path.
+    """
+    try:
+        plan = _DECODERS[Plan.TYPE](data)
+    except msgspec.DecodeError as error:
+        raise EventError("bad-body", str(error)) from error
+    assert isinstance(plan, Plan)
+    return plan
 
 
 def decode(data: bytes) -> Event:

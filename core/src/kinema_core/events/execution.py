@@ -98,6 +98,7 @@ class StepFailed(Body, frozen=True, kw_only=True):
     detail: str
     retry: bool
     figures: Figures = EMPTY
+    """`offer`, of a boot: what was asked for."""
 
 
 class ExecutionCompleted(Body, frozen=True, kw_only=True):

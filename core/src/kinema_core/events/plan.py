@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,10 @@ Mode: TypeAlias = Literal["reschedule", "autoscale"]
 Purpose: TypeAlias = Literal["saving", "safety", "room", "balance", "policy"]
 """Why a plan is made: to save; for the safety of workloads, whose requests it raises; for room, which pending pods,
 headroom, minimum nodes or usable resources ask for; for the balance of the cluster; or because a policy asks for it."""
+
+
+OPERATOR: Final = "/operator-"
+"""Part of the iteration of a plan that an operator proposes: no observer has begun it."""
 
 
 class Cost(Wire, frozen=True, kw_only=True, omit_defaults=False):
@@ -188,3 +192,6 @@ class Plan(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """Sizes of the problem and the like, for people."""
     purpose: Purpose | None = None
     """Why it is made; null: written before plans had a purpose, so room for autoscale, else saving."""
+    by: str = ""
+    """The operator who proposes it from a file; empty: the optimizer proposes it. Such a plan waits for its approval,
+    which the operator gives with it."""

@@ -74,7 +74,7 @@ PUBLISHES: Final[dict[str, tuple[type[Body] | type[Plan], ...]]] = {
         ExecutionAborted,
         *_EVERY_SERVICE,
     ),
-    "operator": (ExecutionPaused, ExecutionResumed, PlanApproved, AbortRequested),
+    "operator": (Plan, ExecutionPaused, ExecutionResumed, PlanApproved, AbortRequested),
 }
 """Bodies that each user of the broker may publish."""
 

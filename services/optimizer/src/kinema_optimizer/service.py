@@ -28,6 +28,7 @@ from kinema_optimizer.policies.registry import USES_USAGE, policy_named
 from kinema_optimizer.process.client import InThread, Solver, in_thread
 from kinema_optimizer.process.job import Job, is_refusal, recorded_failure, recorded_solve, repeat_failure
 from kinema_optimizer.request.known import Refusals, left_to_others
+from kinema_optimizer.request.stock import StockOuts
 from kinema_optimizer.settings import NAME, Settings
 from kinema_optimizer.solvers.stopping import ClockStop, RecordedStop, StopRule
 
@@ -51,6 +52,7 @@ class Optimizer:
         self._offers: tuple[Offer, ...] | None = None
         self._delegated = False
         self._refusals = Refusals()
+        self._stock_outs = StockOuts()
         self._stop = stop or (lambda: ClockStop(settings.planning.time_limit_seconds))
         chosen, usable = settings.policy, settings.planning.usable
         self._policy = None if chosen.name == "kinema" else policy_named(chosen.name, usable)
@@ -67,9 +69,10 @@ class Optimizer:
         return fold(state, event)
 
     def recall(self, event: Event) -> None:
-        """Keep the newest catalog, the workloads whose new pods were refused, and what policies remember."""
+        """Keep the newest catalog, what was refused or sold out, and what policies remember."""
         self._memories = self._memories.after(event)
         self._refusals = self._refusals.after(event, self._planning.refused_seconds)
+        self._stock_outs = self._stock_outs.after(event, self._planning.stock_out_seconds)
         if isinstance(event.body, CatalogPublished):
             self._offers, self._delegated = event.body.offers, event.body.delegated
 
@@ -87,9 +90,10 @@ class Optimizer:
         if self._offers is None:
             return [NoPlanFound(mode=mode, version=version, reason="no-catalog")]
         state = self._mark(state, moment.now)
-        tick = Tick(state, self._offers, moment.now, usage=state.usage, options=self._planning.mobility)
+        offers = self._stock_outs.shown_in(self._offers, moment.now, self._planning.stock_out_seconds)
+        tick = Tick(state, offers, moment.now, usage=state.usage, options=self._planning.mobility)
         if self._policy is None:
-            job = Job(state, self._offers, moment.now, self._planning, mode, forecasts, self._broker)
+            job = Job(state, offers, moment.now, self._planning, mode, forecasts, self._broker)
             answers: list[AnyBody] = [await self._answer(job, moment.recorded)]
         else:
             answers = list(await self._ruled(self._policy, tick, mode, moment.recorded))

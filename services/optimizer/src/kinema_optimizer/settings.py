@@ -70,6 +70,9 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """
     refused_seconds: float = 3600.0
     """Time for which a workload's pods stay after new ones were refused (a quota, an admission rule)."""
+    stock_out_seconds: float = 300.0
+    """Time for which an offer that could not be booted (stock-out, quota) is left; it doubles with each failure in a
+    row, up to four hours. A machine type that fails in two zones is left in every zone."""
     limits: tuple[NodeLimit, ...] = ()
     """Maximum numbers of nodes: in total, in a zone, of a machine type."""
     usable: UsableResources | None = None
@@ -84,9 +87,11 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         if not (math.isfinite(self.time_limit_seconds) and self.time_limit_seconds > 0):
             message = f"time_limit_seconds is {self.time_limit_seconds}: it must be above 0"
             raise ValueError(message)
-        if not (math.isfinite(self.refused_seconds) and self.refused_seconds >= 0):
-            message = f"refused_seconds is {self.refused_seconds}: it must not be below 0"
-            raise ValueError(message)
+        for name in ("refused_seconds", "stock_out_seconds"):
+            seconds: float = getattr(self, name)
+            if not (math.isfinite(seconds) and seconds >= 0):
+                message = f"{name} is {seconds}: it must not be below 0"
+                raise ValueError(message)
         for name, least, most in (
             ("move_price_usd", 0, MOST_PRICE),
             ("max_moves", 0, _MOST_MOVES),

@@ -16,10 +16,12 @@ from typing import Final, get_args
 import structlog
 
 from kinema_core.events import (
+    EMPTY,
     CatalogPublished,
     Event,
     ExecutionAborted,
     ExecutionCompleted,
+    FrozenMap,
     Offer,
     StepFailed,
     StepKind,
@@ -379,6 +381,7 @@ class Rescheduler:
                 reason=error.reason,
                 detail=error.detail,
                 retry=again and not self._spent(progress, error.reason),
+                figures=FrozenMap({"offer": step.offer}) if step.offer else EMPTY,
             )
         return StepSucceeded(
             plan=execution.plan_id,

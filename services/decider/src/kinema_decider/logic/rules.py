@@ -292,7 +292,7 @@ def budget(case: DecisionInput) -> Rejection | None:
     pods = len(case.plan.placements) + len(case.plan.unplaced)
     touched = case.plan.moves + case.plan.restarts
     most = most_moves(pods, case.limits.max_moves_fraction)
-    if case.approved or most is None or touched <= most:
+    if case.approved or case.plan.by or most is None or touched <= most:
         return None
     return _reject(
         "budget",
@@ -305,8 +305,11 @@ def budget(case: DecisionInput) -> Rejection | None:
 
 
 def approval(case: DecisionInput) -> Rejection | None:
-    """Hold a plan that can wait until an operator approves it, unless approval is automatic."""
-    if case.approved or case.limits.approval == "automatic":
+    """Hold a plan that can wait until an operator approves it, unless approval is automatic.
+
+    One that an operator proposes waits in any case: the approval comes with it, and only an operator can give it.
+    """
+    if case.approved or (case.limits.approval == "automatic" and not case.plan.by):
         return None
     return _reject(
         "approval",

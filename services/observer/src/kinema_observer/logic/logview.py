@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from kinema_core.events import (
+    OPERATOR,
     Event,
     ExecutionAborted,
     ExecutionCompleted,
@@ -166,8 +167,12 @@ def _end(view: LogView, event: Event) -> LogView:
 
 
 def _enter(view: LogView, event: Event, phase: Phase) -> LogView:
+    """Take the phase; a plan that an operator proposes begins its iteration by it."""
     found = view.iterations.get(event.iteration)
-    return view if found is None else _with(view, replace(found, phase=phase, since=event.time))
+    if found is None:
+        begun = Iteration(event.iteration, "reschedule", event.state, frozenset(), phase, event.time)
+        return _with(view, begun) if OPERATOR in event.iteration else view
+    return _with(view, replace(found, phase=phase, since=event.time))
 
 
 def _step(view: LogView, event: Event) -> LogView:

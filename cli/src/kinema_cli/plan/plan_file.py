@@ -1,0 +1,136 @@
+"""A plan kept in a file: `kinema plan --out` writes it, `kinema diff` compares it with the state of now.
+
+The file is what `kinema plan -o json` prints. `kinema approve FILE` publishes the very plan in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from kinema_cli.inputs import (
+    InputError,
+    PriceChoice,
+    UsageError,
+    check_prices,
+    fail,
+    input_warnings,
+    prices_of,
+    snapshot_of,
+)
+from kinema_cli.output import Format, emit, hourly, listed, print_warning, table
+from kinema_core.events import EventError, Plan, decode_plan
+
+if TYPE_CHECKING:
+    from kinema_cli.snapshot.file import Snapshot
+    from kinema_core.events import Offer
+
+_SCHEMA: Final = "kinema.plan/v1"
+_NAMED: Final = 5
+"""Pods or nodes that a difference names."""
+CONFLICT: Final = 4
+
+
+def write_plan(path: Path, value: dict[str, Any]) -> None:
+    """Write the plan as `kinema plan -o json` prints it; raises InputError."""
+    try:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    except OSError as error:
+        raise InputError(f"--out {path}: the plan cannot be written: {error.strerror}") from error
+
+
+def read_plan(path: Path) -> Plan:
+    """Return the plan in a file; raises InputError."""
+    try:
+        plan = decode_plan(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: the plan cannot be read: {error.strerror}") from error
+    except EventError as error:
+        raise InputError(f"{path}: no plan of `kinema plan --out`: {error.detail}") from error
+    if plan.schema != _SCHEMA:
+        raise InputError(f"{path}: schema is {plan.schema!r}; this version reads {_SCHEMA}")
+    return plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions:
+    """Options of `kinema diff`."""
+
+    plan: Path
+    catalog: Path | None
+    discounts: Path | None = None
+    offer: str = ""
+    snapshot: Path | None = None
+    context: str = ""
+    kubeconfig: Path | None = None
+    move_jobs: bool = False
+    allow_spot: bool = False
+    redundancy: bool = True
+    output: Format = Format.TABLE
+
+
+def run_diff(options: DiffOptions) -> int:
+    """Compare; returns 0 where the plan still holds, 4 where it does not, 1 or 2 for inputs that cannot be used."""
+    from kinema_core.model.catalog import PriceError
+
+    try:
+        plan = read_plan(options.plan)
+        found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
+        prices = prices_of(PriceChoice(options.catalog, options.discounts, options.offer), found)
+        check_prices(found, prices)
+        for warning in (*prices.warnings, *input_warnings(found)):
+            print_warning(warning)
+        changes, reasons = differences(plan, found, prices.offers, options)
+    except (UsageError, InputError, PriceError) as error:
+        return fail(error)
+    value = {"holds": not reasons, "changes": dict(changes), "reasons": list(reasons)}
+    verdict = [("holds", "yes" if not reasons else "no"), *(("because", reason) for reason in reasons)]
+    emit(value, options.output, lambda: [table("Plan", ("what", "now"), [*changes, *verdict])])
+    return 0 if not reasons else CONFLICT
+
+
+def differences(
+    plan: Plan, found: Snapshot, offers: tuple[Offer, ...], options: DiffOptions
+) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """Return what differs from the plan's state, and why the plan no longer holds; nothing where it does."""
+    from kinema_core.model.catalog import node_prices
+    from kinema_core.model.checker.check import check_drifted
+    from kinema_core.model.mobility import MobilityOptions
+    from kinema_decider.logic.adapt import adapt
+
+    cluster = found.cluster
+    on_sale = {offer.name: offer.micro_usd_per_hour for offer in offers}
+    missing = sorted({node.offer for node in plan.nodes if node.action == "boot"} - on_sale.keys())
+    if missing:
+        return tuple(_changes(plan, found)), (f"not on sale any more: {', '.join(missing)}",)
+    adapted = adapt(plan, cluster, node_prices(cluster, offers), on_sale)
+    allowed = MobilityOptions(move_jobs=options.move_jobs, allow_spot=options.allow_spot, redundancy=options.redundancy)
+    broken = check_drifted(adapted.plan, cluster, offers, found.now, allowed)
+    reasons = [f"{one.code} {one.subject}: {one.detail}" for one in broken[:_NAMED]]
+    reasons += [f"new pod {pod} is on a node that the plan deletes" for pod in adapted.stranded[:_NAMED]]
+    cost = adapted.plan.cost
+    prices = [("cost with the plan", f"{hourly(cost.before)} → {hourly(cost.after)}")] if plan.cost.unit != "W" else []
+    return (*_changes(plan, found), *prices), tuple(reasons)
+
+
+def _changes(plan: Plan, found: Snapshot) -> Iterator[tuple[str, str]]:
+    from kinema_core.model.mobility import listed_by_key
+
+    live = {pod.uid: pod for pod in listed_by_key(found.cluster).values()}
+    planned = {one.uid: one for one in plan.placements}
+    known = planned.keys() | {one.uid for one in plan.unplaced}
+    nodes = {node.name for node in plan.nodes if node.action != "boot"}
+    present = {node.name for node in found.cluster.nodes}
+    elsewhere = [one.pod for uid, one in planned.items() if uid in live and live[uid].node != one.source]
+    for what, names in (
+        ("pods gone", [one.pod for uid, one in planned.items() if uid not in live]),
+        ("pods new", [pod.key for uid, pod in live.items() if uid not in known]),
+        ("pods on another node", elsewhere),
+        ("nodes gone", sorted(nodes - present)),
+        ("nodes new", sorted(present - nodes)),
+    ):
+        yield what, f"{len(names)}: {listed(names, _NAMED)}" if names else "0"
