@@ -19,6 +19,7 @@ BENCHMARKS: Final = (
     "replay",
     "optimizer",
     "frontier",
+    "defaults",
     "rivals",
     "workers",
     "plan",
