@@ -365,7 +365,7 @@ async def test_what_readers_fold_is_always_what_the_source_holds(
 
 
 async def test_unrest_between_two_ticks_is_seen_in_the_next() -> None:
-    """A replica set that lost a pod makes the settle time begin anew."""
+    """A replica set that lost a pod makes the settle time begin again where it is one of few."""
     bus, time = MemoryBus(), clock()
     source = ScriptedSource(all_objects(tiny()))
     observing = observer(bus, source, time)
@@ -378,7 +378,7 @@ async def test_unrest_between_two_ticks_is_seen_in_the_next() -> None:
     time.set(BEGIN + timedelta(seconds=40))
     await observing.tick()
     reasons = [event.body.reason for event in bus.events("LOG") if isinstance(event.body, IterationSkipped)]
-    assert reasons == ["settling", "replicas-not-ready", "settling"]
+    assert reasons == ["settling", "restless", "settling"]
 
 
 async def test_a_quiet_observer_gives_a_sign_and_names_what_it_cannot_see() -> None:

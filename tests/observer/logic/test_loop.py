@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -12,6 +12,7 @@ from tests.observer.log_events import START, at, view
 from tests.support.builders import (
     cluster,
     deployed,
+    deployment,
     mirror,
     node,
     on_every_node,
@@ -22,8 +23,17 @@ from tests.support.builders import (
     unreadable,
 )
 
-from kinema_core.events import Autoscaler, AutoscalerMetric, IterationSkipped, Mode, PlacementRules, Pod, Workload
-from kinema_core.model.cluster import Cluster
+from kinema_core.events import (
+    Autoscaler,
+    AutoscalerMetric,
+    ClusterObject,
+    IterationSkipped,
+    Mode,
+    PlacementRules,
+    Pod,
+    Workload,
+)
+from kinema_core.model.cluster import Cluster, all_objects
 from kinema_observer.logic.logview import LogView
 from kinema_observer.logic.loop import DISRUPTED, Decision, Memory, tick
 from kinema_observer.logic.settings import LoopSettings
@@ -97,19 +107,34 @@ def test_stability_must_have_held_for_the_settle_time() -> None:
     assert refusal(again) == "settling"
 
 
-def test_an_autoscaler_above_its_target_means_unrest() -> None:
-    """At the target is calm; above is not; a metric without a reading says nothing."""
-    assert decide(cluster(hpa(600))).start is not None
-    assert decide(cluster(hpa(None))).start is not None
-    decision = decide(cluster(hpa(610), hpa(900, name="api")))
-    assert refusal(decision) == "autoscaler-above-target"
+def test_a_few_restless_workloads_do_not_stop_the_others() -> None:
+    """Up to a fifth of the workloads may crash, roll out or scale; above it nothing begins, and the first is named."""
+    calm = [deployed(f"calm-{i}", ["n1"]) for i in range(8)]
+    crashing = replica_set("a-crash", replicas=1, ready=0)
+    hot = (*deployed("web", ["n1"]), hpa(900))
+    rest: tuple[ClusterObject | Iterable[ClusterObject], ...] = (node("n1"), *calm)
+    assert decide(cluster(*rest, crashing, hot)).start is not None
+    rolling = deployment("api", replicas=4, updated=2)
+    decision = decide(cluster(*rest, crashing, hot, rolling))
+    assert refusal(decision) == "restless"
     assert figures(decision) == {
-        "autoscaler": "shop/api",
-        "metric": "cpu",
-        "current": 900,
-        "target": 600,
-        "autoscalers": 2,
+        "workload": "Deployment/shop/api",
+        "why": "2 of 4 pods are up to date",
+        "restless": 3,
+        "workloads": 10,
+        "most": 0.2,
     }
+    assert decide(cluster(*rest, crashing, hot, rolling), max_restless_fraction=0.3).start is not None
+    assert refusal(decide(cluster(*rest, crashing), max_restless_fraction=0)) == "restless"
+
+
+def test_autoscalers_at_their_limit_are_no_unrest() -> None:
+    """With all the replicas they may have, nothing is about to change, be it for months; nor at 110% of the target."""
+    saturated = msgspec.structs.replace(hpa(900), current=5, max_replicas=5)
+    assert decide(cluster(saturated)).start is not None
+    assert decide(cluster(hpa(660))).start is not None
+    assert decide(cluster(hpa(None))).start is not None
+    assert refusal(decide(cluster(hpa(670)))) == "restless"
 
 
 def test_ready_replicas_without_their_pods_are_not_believed() -> None:
@@ -133,18 +158,12 @@ def test_ready_pods_without_their_nodes_are_not_believed() -> None:
     assert decision.deletions == ()
 
 
-def test_the_autoscalers_tolerance_can_be_granted() -> None:
-    """Kubernetes itself acts only above 10 %: with that tolerance an HPA at 66 % of 60 % is calm, at 67 % not."""
-    assert decide(cluster(hpa(660)), autoscaler_tolerance=0.1).start is not None
-    assert refusal(decide(cluster(hpa(670)), autoscaler_tolerance=0.1)) == "autoscaler-above-target"
-
-
 @pytest.mark.parametrize("missing", [replica_set("a", replicas=3, ready=2), stateful_set("a", replicas=3, ready=2)])
 def test_a_set_without_all_its_replicas_means_unrest(missing: Workload) -> None:
     """Every ReplicaSet and StatefulSet must have as many ready pods as it wants, not more nor fewer."""
     decision = decide(cluster(missing))
-    assert refusal(decision) == "replicas-not-ready"
-    assert (figures(decision)["ready"], figures(decision)["desired"]) == (2, 3)
+    assert refusal(decision) == "restless"
+    assert figures(decision)["why"] == f"2 of 3 pods of {missing.key} are Ready"
 
 
 def test_replicas_for_which_no_place_was_found_stop_no_saving() -> None:
@@ -155,15 +174,11 @@ def test_replicas_for_which_no_place_was_found_stop_no_saving() -> None:
     tried = (0.0, "it-1", log.started("autoscale", 1, "shop/a-0"))
     for of, ends, told in (
         (cluster(short, waiting, *rest), log.none("autoscale"), ""),
-        (cluster(short, waiting), log.refused("drift"), "replicas-not-ready"),  # untimely: it was never tried
-        (
-            cluster(short, msgspec.structs.replace(waiting, unschedulable=False)),
-            log.none("autoscale"),
-            "replicas-not-ready",
-        ),
-        (cluster(short, waiting, replica_set("b", replicas=1, ready=0)), log.none("autoscale"), "replicas-not-ready"),
-        (cluster(replica_set("a", replicas=4, ready=2), waiting), log.none("autoscale"), "replicas-not-ready"),
-        (cluster(replica_set("a", replicas=1, ready=2), waiting), log.none("autoscale"), "replicas-not-ready"),
+        (cluster(short, waiting), log.refused("drift"), "pods-waiting"),  # untimely: it was never tried
+        (cluster(short, msgspec.structs.replace(waiting, unschedulable=False)), log.none("autoscale"), "restless"),
+        (cluster(short, waiting, replica_set("b", replicas=1, ready=0)), log.none("autoscale"), "restless"),
+        (cluster(replica_set("a", replicas=4, ready=2), waiting), log.none("autoscale"), "restless"),
+        (cluster(replica_set("a", replicas=1, ready=2), waiting), log.none("autoscale"), "restless"),
     ):
         decision = decide(of, view(tried, (5.0, "it-1", ends)), now=at(20))
         assert (decision.skip.reason if decision.skip else "") == told
@@ -337,15 +352,18 @@ def test_an_empty_disrupted_node_is_asked_to_go() -> None:
     assert decision.start is not None
 
 
-def test_while_a_disrupted_node_holds_a_workload_nothing_begins() -> None:
-    """Neither reschedule nor autoscale; terminating pods still run and count."""
-    busy = cluster(node("n1"), node("n2", labels=DISRUPTED_LABELS), deployed("web", ["n1", "n2", "n2"]), pod("waits"))
+def test_while_a_disrupted_node_holds_a_workload_nothing_is_rescheduled() -> None:
+    """Terminating pods still run and count. Pods that wait get their node nevertheless: the mark may be a leftover."""
+    busy = cluster(node("n1"), node("n2", labels=DISRUPTED_LABELS), deployed("web", ["n1", "n2", "n2"]))
     decision = decide(busy)
     assert refusal(decision) == "disrupted-node-occupied"
     assert figures(decision) == {"node": "n2", "pods": 2, "nodes": 1}
     assert decision.deletions == ()
     going = cluster(node("n2", labels=DISRUPTED_LABELS), pod("web-0", node="n2", terminating=True))
     assert refusal(decide(going)) == "disrupted-node-occupied"
+    waiting = decide(cluster(list(all_objects(busy)), pod("waits")))
+    assert waiting.start is not None
+    assert waiting.start.mode == "autoscale"
 
 
 def test_an_unreadable_pod_keeps_its_disrupted_node() -> None:
@@ -387,11 +405,11 @@ def test_a_deletion_is_asked_for_once_and_again_after_a_while() -> None:
 def test_a_refusal_is_told_when_its_reason_changes_or_after_five_minutes() -> None:
     """Every refusal is an event, but not at every tick."""
     unstable = cluster(replica_set("web", replicas=2, ready=1))
-    told = IterationSkipped(version=1, reason="replicas-not-ready")
+    told = IterationSkipped(version=1, reason="restless")
     story = view((0.0, "", told))
     assert decide(unstable, story, now=at(299)).skip is None
-    assert refusal(decide(unstable, story, now=at(300))) == "replicas-not-ready"
-    assert refusal(decide(cluster(hpa(900)), story, now=at(1))) == "autoscaler-above-target"
+    assert refusal(decide(unstable, story, now=at(300))) == "restless"
+    assert refusal(decide(tiny(), story, now=at(1), memory=Memory())) == "settling"
 
 
 def test_after_a_start_the_next_refusal_is_told_anew() -> None:

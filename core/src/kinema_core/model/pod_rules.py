@@ -16,6 +16,7 @@ from kinema_core.model.disruption_cost import disruption_cost_doubt
 from kinema_core.model.health import standings
 from kinema_core.model.neighbors import required
 from kinema_core.model.quarantine import Quarantine, quarantine_of
+from kinema_core.model.restless import Restless, restless_workloads
 from kinema_core.model.strategy import (
     CHOICES,
     KNOWN_CONTROLLERS,
@@ -57,6 +58,8 @@ class MobilityOptions:
     waiting: frozenset[str] | None = None
     """Pending pods that stay so, by key: then evictions are held against the pods that are healthy now. None: they are
     not, as by an execution, which asks the API for each of them and has pods that are away by its own doing."""
+    hold_restless: bool = True
+    """Workloads that are not at rest stay. An execution does not ask: its own moves are no rest."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ class Facts:
     """Pods per uid of their owner, for owners that are not in the state."""
     spent: Mapping[str, str]
     """Disruption budgets that bear no eviction as their pods are, by `namespace/name`, and why."""
+    restless: Mapping[str, Restless]
+    """Workloads that are not at rest, by key."""
 
 
 @derived
@@ -103,6 +108,7 @@ def facts_of(cluster: Cluster, now: datetime, options: MobilityOptions) -> Facts
         ending=frozenset(space.name for space in cluster.namespaces if space.terminating),
         owned=owned,
         spent=_spent(cluster, options.waiting),
+        restless=restless_workloads(cluster) if options.hold_restless else {},
     )
 
 
@@ -309,6 +315,13 @@ def _templated(facts: Facts, pod: Pod) -> Verdict | None:
     return None if doubt is None else ("template-differs", doubt)
 
 
+def _restless(facts: Facts, pod: Pod) -> Verdict | None:
+    if not facts.restless:
+        return None
+    found = next((facts.restless[key] for key in chain_of(facts.cluster, pod).keys if key in facts.restless), None)
+    return None if found is None else ("restless", f"its workload is not at rest: {found.detail}")
+
+
 def _gated(facts: Facts, pod: Pod) -> Verdict | None:
     return ("gated", "a scheduling gate holds it back") if pod.rules.gated else None
 
@@ -330,4 +343,5 @@ _RULES: Final[tuple[Rule, ...]] = (
     _unmodeled,
     _volumes,
     _templated,
+    _restless,
 )

@@ -228,7 +228,10 @@ def feasible(case: DecisionInput) -> Rejection | None:
             stranded=len(adapted.stranded),
         )
     limits = case.limits
-    options = MobilityOptions(move_jobs=limits.move_jobs, allow_spot=limits.allow_spot, redundancy=limits.redundancy)
+    # A workload that has become restless since is left alone by the execution; the rest of the plan stays right.
+    options = MobilityOptions(
+        move_jobs=limits.move_jobs, allow_spot=limits.allow_spot, redundancy=limits.redundancy, hold_restless=False
+    )
     violations = check_drifted(adapted.plan, case.cluster, case.memory.offers or (), case.now, options)
     if not violations:
         return None

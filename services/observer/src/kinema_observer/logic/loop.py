@@ -13,11 +13,10 @@ from typing import Final
 from kinema_core.events import FrozenMap, IterationSkipped, IterationStarted, Node, NodeDeletionRequested, Pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
-from kinema_core.model.derived import derived
 from kinema_core.model.quarantine import quarantine_of
 from kinema_observer.logic.logview import Ended, Iteration, LogView
 from kinema_observer.logic.settings import LoopSettings
-from kinema_observer.logic.stability import Refusal, contradiction, refusal, unrest
+from kinema_observer.logic.stability import Refusal, contradiction, refusal, unrest, unschedulable
 
 DISRUPTED: Final = "kinema.io/disrupted"
 """Label of the nodes that a running plan empties."""
@@ -77,15 +76,13 @@ def tick(
 def _decide(moment: _Moment, memory: Memory) -> Decision:
     """Return what to ask for on a state that is believed."""
     cluster, view, settings, now = moment.cluster, moment.view, moment.settings, moment.now
-    restless = unrest(cluster, moment.running, settings.autoscaler_tolerance, _hopeless(moment))
+    restless = unrest(cluster, moment.running, settings.max_restless_fraction, _hopeless(moment))
     memory = Memory() if restless is not None else Memory(memory.stable_since or now)
     empty, occupied = _disrupted_nodes(cluster)
     deletions = _deletions(moment, empty)
-    if occupied is not None:
-        return Decision(memory, deletions, skip=_skip(moment, occupied))
     start = _autoscale(moment)
     if start is None:
-        obstacle = _obstacle(moment, restless, memory)
+        obstacle = occupied or _obstacle(moment, restless, memory)
         if obstacle is not None:
             return Decision(memory, deletions, skip=_skip(moment, obstacle))
         start = _reschedule(moment, memory)
@@ -151,7 +148,7 @@ def _autoscale(moment: _Moment) -> IterationStarted | None:
 
     None while a plan is being executed: Kinema executes one at a time, and the decider would refuse a second one.
     """
-    waiting = _unschedulable(moment.cluster)
+    waiting = unschedulable(moment.cluster)
     if not waiting or any(item.phase == "executing" for item in moment.running):
         return None
     covered = {pod for item in moment.running if item.mode == "autoscale" for pod in item.pods}
@@ -173,7 +170,7 @@ def _autoscale(moment: _Moment) -> IterationStarted | None:
 def _hopeless(moment: _Moment) -> frozenset[str]:
     """Pods without a place for which an autoscale iteration, if not an untimely one, has brought none."""
     tried = frozenset(pod for item in moment.view.autoscaled if not item.untimely for pod in item.pods)
-    return tried.intersection(_unschedulable(moment.cluster)) if tried else tried
+    return tried.intersection(unschedulable(moment.cluster)) if tried else tried
 
 
 def _rest(moment: _Moment, item: Ended) -> timedelta:
@@ -184,24 +181,6 @@ def _rest(moment: _Moment, item: Ended) -> timedelta:
     settings = moment.settings
     longest = settings.autoscale_retry_seconds
     return timedelta(seconds=min(longest, settings.stabilization_window_seconds) if item.untimely else longest)
-
-
-@derived
-def _unschedulable(cluster: Cluster) -> tuple[str, ...]:
-    """Pods that the scheduler has tried and found no place for, sorted.
-
-    A pod for which others are being preempted has its place; a daemon set's pod gains nothing from another node.
-    """
-    pods = (item for item in cluster.objects.get(Pod.__name__, {}).values() if isinstance(item, Pod))
-    return tuple(
-        sorted(
-            pod.key
-            for pod in pods
-            if pod.unschedulable
-            and not (pod.node or pod.nominated or pod.terminating or pod.rules.gated)
-            and not is_resident(cluster, pod)
-        )
-    )
 
 
 # --- reschedule

@@ -15,8 +15,9 @@ class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     stabilization_window_seconds: float = 30.0
     """Time for which the cluster must have been stable before a reschedule iteration, and for which pods wait whose
     autoscale plan came at the wrong moment (rules `drift` and `executing`)."""
-    autoscaler_tolerance: float = 0.0
-    """By which part of its target an HPA's metric may exceed it and still count as calm (Kubernetes acts above 0.1)."""
+    max_restless_fraction: float = 0.2
+    """Share of the workloads that may be restless at once: pods that are not Ready, a rollout, an HPA about to scale. A
+    plan leaves them where they are. Above this share no reschedule iteration begins."""
     missing_share: float = 0.1
     """Share of the Ready replicas, or of the nodes, that may be missing from the state. Above it the state contradicts
     itself (the API server's lists were not whole), and no iteration begins."""
@@ -38,6 +39,6 @@ class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def __post_init__(self) -> None:
         """Refuse what no type can."""
         for name in LoopSettings.__struct_fields__:
-            most = _YEAR if name.endswith("_seconds") else 1000
+            most = _YEAR if name.endswith("_seconds") else 1
             if not 0 <= getattr(self, name) <= most:
                 raise ValueError(f"{name} is {getattr(self, name)}: use 0 to {most}")

@@ -1,19 +1,21 @@
 """Stability of a cluster: only at rest is it worth computing a better one.
 
 Source: algorithms 3 and 4 of the thesis: no autoscaler above its target, every replica set has what it wants, and no
-node is being booted or deleted. How long that has held is the loop's to count.
+node is being booted or deleted. The first two are asked of each workload (`kinema_core.model.restless`): a plan holds
+those that are not at rest, and only many of them prevent it. How long rest has held is the loop's to count.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from kinema_core.events import EMPTY, Autoscaler, Figures, FrozenMap, Workload
+from kinema_core.events import EMPTY, Figures, FrozenMap, Pod
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.daemons import is_resident
 from kinema_core.model.derived import derived
-from kinema_core.model.missing import counted_controllers, missing_objects
+from kinema_core.model.missing import COUNTED, missing_objects
+from kinema_core.model.restless import count_workloads, restless_workloads
 from kinema_observer.logic.logview import Iteration
 
 
@@ -31,18 +33,18 @@ def refusal(reason: str, **figures: int | float | str) -> Refusal:
 
 
 def unrest(
-    cluster: Cluster, running: Sequence[Iteration], tolerance: float, hopeless: Collection[str] = ()
+    cluster: Cluster, running: Sequence[Iteration], most: float, hopeless: Collection[str] = ()
 ) -> Refusal | None:
     """Return the first thing that keeps the cluster from being stable; None when nothing does.
 
     Args:
         cluster: the state.
         running: iterations under way.
-        tolerance: see `LoopSettings.autoscaler_tolerance`.
+        most: see `LoopSettings.max_restless_fraction`.
         hopeless: keys of pods without a place for which an autoscale iteration has found none either. The loop does not
             wait for them: a pod that fits no node on sale would otherwise stop all saving.
     """
-    return _autoscaler_above(cluster, tolerance) or _replicas_missing(cluster, hopeless) or _node_operation(running)
+    return _pods_waiting(cluster, hopeless) or _too_restless(cluster, most) or _node_operation(running)
 
 
 def contradiction(cluster: Cluster, share: float) -> Refusal | None:
@@ -55,49 +57,43 @@ def contradiction(cluster: Cluster, share: float) -> Refusal | None:
     return refusal("nodes-missing", nodes=len(cluster.nodes), missing=found.missing)
 
 
-def _autoscaler_above(cluster: Cluster, tolerance: float) -> Refusal | None:
-    """Return the refusal if an autoscaler's metric is above its target; a metric without a reading does not count."""
-    above = [item for item in cluster.autoscalers if any(_above(item, tolerance))]
-    if not above:
+def _pods_waiting(cluster: Cluster, hopeless: Collection[str]) -> Refusal | None:
+    """Return the refusal if replicas have no node yet: they are next, and no plan is executed before theirs."""
+    waiting = [key for key in unschedulable(cluster) if key not in hopeless and _counted(cluster, key)]
+    return refusal("pods-waiting", pod=waiting[0], pods=len(waiting)) if waiting else None
+
+
+def _counted(cluster: Cluster, key: str) -> bool:
+    pod = cluster.pod(key)
+    return pod is not None and pod.owner is not None and pod.owner.kind in COUNTED
+
+
+def _too_restless(cluster: Cluster, most: float) -> Refusal | None:
+    """Return the refusal if too many workloads are not at rest; one whose autoscaler is at its limit stays as it is."""
+    found = {key: why for key, why in restless_workloads(cluster).items() if why.code != "saturated"}
+    count = count_workloads(cluster)
+    if not found or len(found) <= most * count:
         return None
-    first = above[0]
-    metric = first.metrics[_above(first, tolerance).index(True)]
-    return refusal(
-        "autoscaler-above-target",
-        autoscaler=first.key,
-        metric=metric.name,
-        current=metric.current or 0,
-        target=metric.target,
-        autoscalers=len(above),
-    )
-
-
-def _above(item: Autoscaler, tolerance: float) -> list[bool]:
-    """For each metric whether it is above its target. Per mille of the tolerance, so that integers are compared."""
-    allowed = 1000 + round(tolerance * 1000)
-    return [metric.current is not None and metric.current * 1000 > metric.target * allowed for metric in item.metrics]
-
-
-def _replicas_missing(cluster: Cluster, hopeless: Collection[str]) -> Refusal | None:
-    missing = _short(cluster)
-    if missing and hopeless:
-        pods = (cluster.pod(key) for key in hopeless)
-        owners = (pod.owner and pod.owner.key_in(pod.namespace) for pod in pods if pod is not None)
-        in_vain = Counter(owners)
-        missing = tuple(item for item in missing if not 0 < item.replicas - item.ready <= in_vain[item.key])
-    if not missing:
-        return None
-    first = missing[0]
-    return refusal(
-        "replicas-not-ready", workload=first.key, desired=first.replicas, ready=first.ready, workloads=len(missing)
-    )
+    first, why = next(iter(found.items()))
+    return refusal("restless", workload=first, why=why.detail, restless=len(found), workloads=count, most=most)
 
 
 @derived
-def _short(cluster: Cluster) -> tuple[Workload, ...]:
-    """Workloads with other than as many Ready pods as they want, by key."""
-    found = (item for item in counted_controllers(cluster) if item.replicas != item.ready)
-    return tuple(sorted(found, key=lambda item: item.key))
+def unschedulable(cluster: Cluster) -> tuple[str, ...]:
+    """Pods that the scheduler has tried and found no place for, sorted.
+
+    A pod for which others are being preempted has its place; a daemon set's pod gains nothing from another node.
+    """
+    pods = (item for item in cluster.objects.get(Pod.__name__, {}).values() if isinstance(item, Pod))
+    return tuple(
+        sorted(
+            pod.key
+            for pod in pods
+            if pod.unschedulable
+            and not (pod.node or pod.nominated or pod.terminating or pod.rules.gated)
+            and not is_resident(cluster, pod)
+        )
+    )
 
 
 def _node_operation(running: Sequence[Iteration]) -> Refusal | None:

@@ -25,7 +25,7 @@ NEW_NODE: Final = "policy-new-node"
 _PLENTY: Final = 2**60
 """Stands for no limit."""
 NOWHERE: Final = -1
-_NO_OPTIONS: Final = MobilityOptions()
+_NO_OPTIONS: Final = MobilityOptions(hold_restless=False)
 _Change: TypeAlias = tuple[str, int, int]
 """Pod key (empty: the node itself), node before, node after."""
 Score: TypeAlias = Literal["least-allocated", "most-allocated"]

@@ -58,7 +58,7 @@ class ExecutionContext:
     @cached_property
     def mobility(self) -> Mobility:
         """Return what may move and be deleted, by the rules of now."""
-        return mobility(self.cluster, self.now, MobilityOptions(move_jobs=self.limits.move_jobs))
+        return mobility(self.cluster, self.now, MobilityOptions(move_jobs=self.limits.move_jobs, hold_restless=False))
 
     @cached_property
     def evictable(self) -> Mapping[str, tuple[Pod, ...]]:
