@@ -203,6 +203,8 @@ class Service(Base, frozen=True):
 
     nats: Nats = Nats()
     """"""
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=3)] = 1
+    """Processes. One acts, and another takes over within seconds of its end."""
     runtime: Free = {}
     """Settings of the runtime, less those that the chart sets."""
     settings: Free = {}
@@ -228,8 +230,6 @@ class InCluster(Service, frozen=True):
 
     network_policy: NetworkPolicy = NetworkPolicy()
     """"""
-    replicas: Annotated[int, msgspec.Meta(ge=1, le=3)] = 1
-    """Processes; a lease lets one of them act, the others wait for it to end."""
     service_account: ServiceAccount = ServiceAccount()
     """"""
     rbac: Rbac = Rbac()

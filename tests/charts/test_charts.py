@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -82,7 +83,7 @@ def test_lint_finds_nothing(helm: Helm, chart: str) -> None:
             {**NAMED, "settings": {"planning": {"windows": [{"headroom": [{"count": 2}]}]}}},
             "at '/settings/planning/windows/0/headroom/0': missing property 'requests'",
         ),
-        ("kinema-decider", {**NAMED, "replicas": 2}, "additional properties 'replicas' not allowed"),
+        ("kinema-decider", {**NAMED, "replica": 2}, "additional properties 'replica' not allowed"),
         (
             "kinema-decider",
             {**NAMED, "settings": {"limits": {"aproval": "automatic"}}},
@@ -253,13 +254,16 @@ def test_a_charts_test_runs_in_an_image_of_kinema(helm: Helm) -> None:
     assert images == {f"registry.example/kinema-{name}:{VERSION}" for name in ("admin", *SERVICES)}
 
 
-def test_services_of_which_two_are_not_safe_run_once(helm: Helm) -> None:
-    """Predictor, optimizer and decider have no lease: the old one ends before the new one starts."""
-    objects = helm.rendered("kinema", WHOLE)
-    for service in SERVICES:
-        spec = named(objects, "Deployment", f"kinema-{service}")["spec"]
-        leased = service in {"observer", "rescheduler"}
-        assert (spec["replicas"], spec.get("strategy")) == (1, None if leased else {"type": "Recreate"})
+def test_every_service_may_run_twice(helm: Helm) -> None:
+    """One process by default, and a rolling update, which runs a second one for a moment."""
+    for count in (1, 2):
+        given = cast("dict[str, dict[str, object]]", copy.deepcopy(WHOLE))
+        for name in SERVICES:
+            given.setdefault(name, {})["replicas"] = count
+        objects = helm.rendered("kinema", given)
+        for service in SERVICES:
+            spec = named(objects, "Deployment", f"kinema-{service}")["spec"]
+            assert (spec["replicas"], spec.get("strategy")) == (count, None)
 
 
 def test_jobs_reach_what_they_need_where_nothing_else_may_go_out(helm: Helm) -> None:

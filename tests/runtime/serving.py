@@ -71,10 +71,12 @@ class Predictor:
 
 
 @asynccontextmanager
-async def served(stage: Predictor, bus: MemoryBus, clock: ManualClock | None = None) -> AsyncIterator[Health]:
+async def served(
+    stage: Predictor, bus: MemoryBus, clock: ManualClock | None = None, *, stale_seconds: float | None = None
+) -> AsyncIterator[Health]:
     """Serve a stage until the block ends."""
     health = Health(stage.name, "c1")
-    task = asyncio.create_task(serve(stage, bus, clock or ManualClock(NOW), health))
+    task = asyncio.create_task(serve(stage, bus, clock or ManualClock(NOW), health, stale_seconds=stale_seconds))
     try:
         yield health
     finally:

@@ -2,13 +2,13 @@
 All objects of a service.
 
 Takes root; service, the name without `kinema-`; and optionally rules (rights in the cluster: the service is given an
-account with them), standby (a lease lets several processes wait for one that acts), settings (merged under those of the
+account with them), settings (merged under those of the
 values) and files (content by file name, mounted at /etc/kinema/files).
 */}}
 {{- define "kinema.service" -}}
 {{- $values := include "kinema.values" .root | fromYaml -}}
 {{- $name := printf "kinema-%s" .service -}}
-{{- $context := mergeOverwrite (dict "files" dict "rules" list "settings" dict "standby" false) . -}}
+{{- $context := mergeOverwrite (dict "files" dict "rules" list "settings" dict) . -}}
 {{- $context = mergeOverwrite $context (dict "name" $name "values" $values) -}}
 {{- $config := include "kinema.config" $context -}}
 {{- $context = set $context "config" $config -}}
@@ -25,10 +25,7 @@ apiVersion: apps/v1
 kind: Deployment
 metadata: {{- include "kinema.metadata" $context | nindent 2 }}
 spec:
-  replicas: {{ ternary $values.replicas 1 $context.standby }}
-  {{- if not $context.standby }}
-  strategy: {type: Recreate} # two at once answer an event twice
-  {{- end }}
+  replicas: {{ $values.replicas }}
   {{- include "kinema.podTemplate" (mergeOverwrite (dict "module" (printf "kinema_%s" .service)) $context) | nindent 2 }}
 ---
 apiVersion: policy/v1

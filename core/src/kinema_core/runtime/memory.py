@@ -2,7 +2,8 @@
 
 A stage recalls the LOG as it is stored, but its own answers right after what they answer. An answer is stored some time
 after the event that it answers, and others may come in between. Live, a stage knows its answer as soon as it has given
-it; a restart and a replay must remember in that same order.
+it; a restart and a replay must remember in that same order. So must a process beside another one of the same service:
+the broker hands each event to one of them, and before it hands the next one over, the answer to the last is stored.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import structlog
 from kinema_core.events import Event
 from kinema_core.runtime.bus import Bus, Damaged, Stored, StreamResetError
 from kinema_core.runtime.follow import SMALL_BYTES, Anchor
-from kinema_core.runtime.topology import PUBLISHES, kinds_of
+from kinema_core.runtime.topology import CONSUMES, PUBLISHES, kind_in, kinds_of
 
 _LOG = structlog.get_logger()
 
@@ -59,6 +60,9 @@ class Memory:
         self._recall = recall
         self._given: dict[str, list[_Given]] = {}
         """Answers by the id of their cause, until the cause is settled."""
+        self._delivered = frozenset(kinds_of(CONSUMES.get(service, ())))
+        self._searched = 0
+        """Sequence up to which answers were looked for."""
         self._answers_recalled: set[str] = set()
         """Ids of the answers recalled since the last event that is no answer."""
         self.recalled = 0
@@ -68,13 +72,21 @@ class Memory:
     async def rebuild(self, position: int) -> None:
         """Recall everything up to a sequence, and find all answers given; may be repeated after an error."""
         self._given.clear()
+        self._searched = 0
+        await self.find_answers()
+        await self.catch_up(position)
+
+    async def find_answers(self) -> None:
+        """Find the answers of this service that were stored since the last search, by any of its processes."""
         published = kinds_of(PUBLISHES.get(self._service, ()))
-        async for item in self._bus.read("LOG", kinds=published):
+        async for item in self._bus.read("LOG", start=self._searched + 1, kinds=published):
+            self._searched = item.sequence
             if isinstance(item, Stored) and is_answer_of(item.event, self._service):
                 # Larger ones are read again when their turn comes.
                 kept = item.event if item.size <= SMALL_BYTES else None
-                self._given.setdefault(item.event.cause, []).append(_Given(item.sequence, kept))
-        await self.catch_up(position)
+                known = self._given.setdefault(item.event.cause, [])
+                if all(given.sequence != item.sequence for given in known):
+                    known.append(_Given(item.sequence, kept))
 
     async def catch_up(self, end: int) -> None:
         """Recall everything up to a sequence that was not recalled yet."""
@@ -82,7 +94,12 @@ class Memory:
             return
         if not await self._anchor.holds(self._bus, if_gone=True):
             raise StreamResetError(f"LOG is not the stream it was at sequence {self._anchor.sequence}: starting over")
+        searched = False
         async for item in self._bus.read("LOG", start=self.recalled + 1, end=end, kinds=self._kinds):
+            if not searched and kind_in(item.subject) in self._delivered:
+                # Not delivered to this process: another one has answered it.
+                await self.find_answers()
+                searched = True
             answers = await self.answers_to(item.event.id) if isinstance(item, Stored) else []
             self.recall(item)
             for given in answers:

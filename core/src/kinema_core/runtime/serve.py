@@ -36,6 +36,8 @@ MAX_ATTEMPTS: Final = 5
 """After so many failures an event is dropped, with a copy in DLQ."""
 _BEAT_SECONDS: Final = 3.0
 """A third of the time after which the broker delivers again."""
+_LAPSE_SECONDS: Final = 8.0
+"""After so long without a sign from this process, another one may have the delivery."""
 _DATA_BYTES: Final = 64 * 1024
 _RECENT: Final = 256
 _PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -45,14 +47,21 @@ register("serve-before-handle", "serve-after-handle", "serve-between-answers", "
 _LOG = structlog.get_logger()
 
 
-async def serve(stage: Stage[S], bus: Bus, clock: Clock, health: Health) -> None:
-    """Run a stage until canceled, or until the bus is closed.
+async def serve(stage: Stage[S], bus: Bus, clock: Clock, health: Health, *, stale_seconds: float | None = None) -> None:
+    """Run a stage until canceled, or until the bus is closed. Any number of processes may run the same stage.
+
+    Args:
+        stage: what answers.
+        bus: the broker.
+        clock: the cluster's time.
+        health: gets metrics and problems.
+        stale_seconds: an event that is older when it is delivered is dropped at once, with a copy in DLQ.
 
     Raises:
         BusDeniedError, BusSetupError: a person must act. An unreachable broker is waited for.
         StreamResetError: what the stage remembers does not hold any more; a new process begins with what there is.
     """
-    await _Loop(stage, bus, clock, health).run()
+    await _Loop(stage, bus, clock, health, stale_seconds).run()
 
 
 async def retry_until_available(call: Callable[[], Awaitable[R]]) -> R:
@@ -70,7 +79,7 @@ async def retry_until_available(call: Callable[[], Awaitable[R]]) -> R:
 
 
 class _Loop(Generic[S]):
-    def __init__(self, stage: Stage[S], bus: Bus, clock: Clock, health: Health) -> None:
+    def __init__(self, stage: Stage[S], bus: Bus, clock: Clock, health: Health, stale_seconds: float | None) -> None:
         self._stage = stage
         self._bus = bus
         self._clock = clock
@@ -78,6 +87,8 @@ class _Loop(Generic[S]):
         self._follower: Follower[S] = Follower(bus, stage.initial(), stage.fold, stage.folds)
         self._past = PastFollower(bus, stage.past) if stage.past is not None else None
         self._memory = Memory(stage.name, bus, stage.recall, stage.consumes)
+        self._stale_seconds = stale_seconds
+        self._beat = Beat()
         self._settled = 0
         """Sequence of the last delivery that was settled by this process."""
         self._recent: dict[int, str] = {}
@@ -99,7 +110,8 @@ class _Loop(Generic[S]):
 
     async def _deal_with(self, delivery: Delivery) -> None:
         """Settle one delivery in one way or another; on cancellation it is given back at once."""
-        beating = asyncio.create_task(_beat(delivery))
+        self._beat = Beat()
+        beating = asyncio.create_task(self._beat.keep(delivery))
         try:
             await self._settle(delivery)
         except asyncio.CancelledError:
@@ -143,7 +155,14 @@ class _Loop(Generic[S]):
             await self._give_up(delivery, "handler-died", f"the process died {delivery.attempt - 1} times handling it")
             log.error("dropped", reason="handler-died")
             return "dead-letter"
+        age = (self._clock.now() - event.time).total_seconds()
+        if self._stale_seconds is not None and age > self._stale_seconds:
+            await self._give_up(delivery, "stale", f"{age:.0f} s old, more than {self._stale_seconds:.0f}")
+            log.warning("dropped", reason="stale", age=round(age, 3))
+            return "dead-letter"
         try:
+            if delivery.attempt > 1:  # another process may have answered it and ended
+                await retry_until_available(self._memory.find_answers)
             answers = await self._handle(event)
         except BusError:
             raise
@@ -195,6 +214,9 @@ class _Loop(Generic[S]):
 
     async def _publish(self, given: Event, before: list[Event]) -> Event:
         """Publish an answer unless it was published before, and recall it; gives the one that is stored."""
+        if self._beat.lapsed():
+            await retry_until_available(self._memory.find_answers)
+            before = await retry_until_available(lambda: self._memory.answers_to(given.cause))
         for old in before:
             if old.id == given.id:
                 self._memory.recall_answer(old)
@@ -250,14 +272,28 @@ def dead_letter(service: str, item: Stored | Damaged, *, reason: str, detail: st
     return origin(body, id_=id_, cluster=untoken(item.subject.split(".")[2]), iteration="", now=now)
 
 
-async def _beat(delivery: Delivery) -> None:
-    """Report to the broker that the delivery is being handled, until canceled."""
-    while True:
-        await asyncio.sleep(_BEAT_SECONDS)
-        try:
-            await delivery.in_progress()
-        except BusUnavailableError:
-            continue  # said again at the next beat; too late means that the event is delivered once more
+class Beat:
+    """Signs to the broker that a delivery is being handled, and whether they came in time."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self._late = False
+
+    def lapsed(self) -> bool:
+        """Return whether signs were missing for so long that the delivery may have been made to another process."""
+        self._late = self._late or time.monotonic() - self._last > _LAPSE_SECONDS
+        return self._late
+
+    async def keep(self, delivery: Delivery) -> None:
+        """Give signs until canceled."""
+        while True:
+            await asyncio.sleep(_BEAT_SECONDS)
+            try:
+                await delivery.in_progress()
+            except BusUnavailableError:
+                continue  # said again at the next beat; too late means that the event is delivered once more
+            self.lapsed()
+            self._last = time.monotonic()
 
 
 async def _confirm(settle: Callable[[], Awaitable[None]]) -> None:

@@ -12,7 +12,13 @@ from kinema_optimizer.settings import NAME, Settings
 async def start(settings: Settings, runtime: Runtime) -> None:
     """Propose plans until the service stops."""
     async with InChild(settings.solver) as solving:
-        await serve(Optimizer(settings, solving), runtime.bus, runtime.clock, runtime.health)
+        await serve(
+            Optimizer(settings, solving),
+            runtime.bus,
+            runtime.clock,
+            runtime.health,
+            stale_seconds=settings.stale_event_seconds,
+        )
 
 
 def main() -> None:

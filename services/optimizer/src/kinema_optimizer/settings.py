@@ -167,3 +167,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     planning: PlanningSettings = msgspec.field(default_factory=PlanningSettings)
     policy: PolicySettings = msgspec.field(default_factory=PolicySettings)
     solver: SolverSettings = msgspec.field(default_factory=SolverSettings)
+    stale_event_seconds: float = 900.0
+    """An event that is older when it is delivered is dropped at once, with a copy in DLQ: its iteration was abandoned
+    (`iteration_deadline_seconds` of the observer)."""

@@ -10,7 +10,13 @@ from kinema_predictor.settings import Settings
 
 async def start(settings: Settings, runtime: Runtime) -> None:
     """Forecast until the process is stopped."""
-    await serve(Predictor(settings), runtime.bus, runtime.clock, runtime.health)
+    await serve(
+        Predictor(settings),
+        runtime.bus,
+        runtime.clock,
+        runtime.health,
+        stale_seconds=settings.stale_event_seconds,
+    )
 
 
 def main() -> None:

@@ -45,6 +45,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Age of a judgement from which it counts no longer; until then it holds while there is no usage."""
     workloads_per_iteration: int = 250
     """Workloads that are judged in one iteration; the oldest judgements go first."""
+    stale_event_seconds: float = 900.0
+    """An event that is older when it is delivered is dropped at once, with a copy in DLQ: its iteration was abandoned
+    (`iteration_deadline_seconds` of the observer)."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
