@@ -205,7 +205,8 @@ def _with_kept_nodes(problem: Compiled, outcome: Outcome, seats: _Seats) -> Outc
             wanted.update({home for key, home in homes.items() if home and seats.helps(workload, key, home)})
         if not wanted:
             break
-        best = min(wanted, key=lambda name: (name not in kept, prices[name] / wanted[name], name))
+        # Pods come to a node that stays in any case: where its own stayed, these would have to stay, and so on.
+        best = min(wanted, key=lambda name: (name in kept, prices[name] / wanted[name], name))
         names.add(best)
         seats.places |= {key: best for key in outcome.targets if _home(seats, key) == best}
         broken = [workload for workload in broken if not seats.keeps(workload, {})]
