@@ -1,14 +1,16 @@
-"""Price files: how old their prices are."""
+"""Price files: how old their prices are, and how often they are published."""
 
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from kinema_rescheduler.providers.catalog import read_prices
+from kinema_core.model.cluster import Cluster
+from kinema_rescheduler.providers.base import Catalog
+from kinema_rescheduler.providers.catalog import catalog_event, read_prices
 
 ROWS = "machine_type,vcpus,memory_gib,usd_per_hour\nm4,4,16,0.17\n"
 WRITTEN = datetime(2026, 3, 2, tzinfo=UTC)
@@ -29,3 +31,15 @@ async def test_prices_are_as_old_as_their_file_says(remarks: str, priced: dateti
     path.write_text(remarks + ROWS)
     os.utime(path, (WRITTEN.timestamp(), WRITTEN.timestamp()))
     assert (await read_prices(str(path))).priced == priced
+
+
+def test_an_unchanged_catalog_is_published_again_once_a_day() -> None:
+    """LOG drops its oldest events: a decider that starts after weeks of equal prices must find some."""
+    catalog, begun = Catalog(source="prices.csv", priced=None, rows=()), datetime(2026, 3, 2, tzinfo=UTC)
+    first = catalog_event(catalog, Cluster(), before=None, cluster_name="c1", now=begun)
+    assert first is not None
+    later = begun + timedelta(hours=23, minutes=59)
+    assert catalog_event(catalog, Cluster(), before=first, cluster_name="c1", now=later) is None
+    again = catalog_event(catalog, Cluster(), before=first, cluster_name="c1", now=begun + timedelta(days=1))
+    assert again is not None
+    assert (again.body, again.id == first.id) == (first.body, False)
