@@ -139,7 +139,8 @@ class KarpenterProvider:
         claim = await self._claim(name)
         if claim is None or uid(claim) != order:
             reason, message = await self._cause(name, order)
-            return Operation(id_, name, "failed", reason, message or f"NodeClaim {name} was deleted by another client")
+            gone = f"NodeClaim {name} was deleted by another client"
+            return Operation(id_, name, "failed", reason or "conflict", message or gone)
         return await self._standing(claim)
 
     async def _standing(self, claim: Json) -> Operation:
@@ -148,7 +149,9 @@ class KarpenterProvider:
         id_ = f"{_BOOT}{name}/{order}"
         if terminating(claim):
             reason, message = await self._cause(name, order)
-            return Operation(id_, name, "failed", reason, message or f"NodeClaim {name} is being deleted")
+            if not reason:  # Karpenter writes its Events a moment later
+                return Operation(id_, name, "running")
+            return Operation(id_, name, "failed", reason, message)
         if _condition(claim, "Registered").get("status") == "True":
             return Operation(id_, _node_name(claim), "done")
         launched = _condition(claim, "Launched")
@@ -170,13 +173,13 @@ class KarpenterProvider:
         return Operation(id_, node, "done")
 
     async def _cause(self, name: str, order: str) -> tuple[str, str]:
-        """Return why Karpenter deleted a NodeClaim, by its Events."""
+        """Return why Karpenter deleted a NodeClaim, by its Events; empty where none says so."""
         selector = f"involvedObject.kind=NodeClaim,involvedObject.name={name}"
         for event in reversed(await self._api.items(EVENTS, fieldSelector=selector)):
             text = f"{event.get('reason', '')}: {event.get('message', '')}"
             if (event.get("involvedObject") or {}).get("uid") == order and (reason := reason_of(text)):
                 return reason, f"NodeClaim {name}: {text}"
-        return "conflict", ""
+        return "", ""
 
     async def _claim(self, name: str) -> Json | None:
         try:
