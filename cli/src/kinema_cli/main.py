@@ -37,10 +37,11 @@ from kinema_cli.options import (
 from kinema_cli.output import Format
 from kinema_cli.plan.command import plan
 from kinema_cli.prices.command import prices
+from kinema_cli.recommend.command import forecast, recommend
 from kinema_cli.status.command import plans, status
 
 _GROUPS: Final = {
-    "Analyze (read-only)": ("plan", "diff", "explain", "prices", "replay"),
+    "Analyze (read-only)": ("plan", "diff", "explain", "recommend", "forecast", "prices", "replay"),
     "Run": ("demo", "up", "simulate"),
     "Operate": ("status", "plans", "approve", "pause", "resume", "abort", "record"),
     "Administer": ("doctor", "setup", "rbac", "nats-rights", "backup", "restore", "version"),
@@ -143,6 +144,15 @@ _command(
     "kinema prices > prices.csv",
     "kinema prices --from azure --context prod > prices.csv",
 )(prices)
+_command(
+    "List the requests that usage recommends",
+    "kinema recommend",
+    "kinema recommend --all -o json",
+    "kinema recommend -o kustomize > requests/kustomization.yaml",
+)(recommend)
+_command(
+    "Show what a workload is expected to use", "kinema forecast Deployment/shop/web", "kinema forecast shop/web -o json"
+)(forecast)
 _command("Show current activity", "kinema status", "kinema status --cluster-name prod -o json")(status)
 _command("List recent plans and their outcome", "kinema plans", "kinema plans --limit 5 -o json")(plans)
 _command(

@@ -1,0 +1,88 @@
+"""The newest judgement of each workload, and its requests as patches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from kinema_core.events import ContainerRequests, ForecastMade, WorkloadJudged
+from kinema_core.model.cluster import Cluster
+from kinema_core.runtime.bus import Bus, Stored
+
+_SUFFIXES: Final[Mapping[str, str]] = {"cpu": "m", "memory": ""}
+_PATCHED: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """What was last found for a workload."""
+
+    judged: datetime
+    found: WorkloadJudged
+
+    @property
+    def changes(self) -> bool:
+        """Return whether other requests are recommended."""
+        return any(amount != self.found.requests.get(name) for name, amount in self.found.recommended.items())
+
+
+async def read_judgements(bus: Bus) -> dict[str, Judgement]:
+    """Return the newest judgement of each workload by its key; those of workloads that are gone are among them."""
+    newest: dict[str, Judgement] = {}
+    async for item in bus.read("LOG", kinds=("forecast-made",)):
+        if isinstance(item, Stored) and isinstance(item.event.body, ForecastMade):
+            for one in item.event.body.judged:
+                newest[one.workload] = Judgement(judged=item.event.time, found=one)
+    return {key: newest[key] for key in sorted(newest)}
+
+
+def named(found: Mapping[str, Judgement], text: str) -> list[str]:
+    """Return the keys that a text means: a whole key, or the end of one such as `shop/web` or `web`."""
+    if text in found:
+        return [text]
+    wanted = text.lower().split("/")
+    return [key for key in found if key.lower().split("/")[-len(wanted) :] == wanted]
+
+
+def component(found: Sequence[Judgement], cluster: Cluster) -> tuple[dict[str, Any], list[str]]:
+    """Return a kustomize component with a patch for each workload, and the workloads that cannot be patched.
+
+    What is recommended for a pod is shared by its containers in proportion to what they request now.
+    """
+    patches: list[dict[str, Any]] = []
+    left_out: list[str] = []
+    for one in found:
+        workload = cluster.workload(one.found.workload)
+        stated = [] if workload is None else [item for item in workload.template_containers if not item.init]
+        if workload is None or workload.type not in _PATCHED or not stated or not all(item.name for item in stated):
+            left_out.append(one.found.workload)
+            continue
+        containers = [
+            {"name": item.name, "resources": {"requests": requests}}
+            for item in stated
+            if (requests := _requests(one.found, item, stated))
+        ]
+        meta = {"name": workload.name, "namespace": workload.namespace}
+        patch = {
+            "apiVersion": "apps/v1",
+            "kind": workload.type,
+            "metadata": meta,
+            "spec": {"template": {"spec": {"containers": containers}}},
+        }
+        target = {"group": "apps", "version": "v1", "kind": workload.type, **meta}
+        patches.append({"target": target, "patch": msgspec.yaml.encode(patch).decode()})
+    whole = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component", "patches": patches}
+    return whole, left_out
+
+
+def _requests(found: WorkloadJudged, one: ContainerRequests, every: Sequence[ContainerRequests]) -> dict[str, str]:
+    """Return the new requests of a container, as Kubernetes writes them."""
+    requests = {}
+    for name, amount in found.recommended.items():
+        total = sum(item.requests.get(name, 0) for item in every)
+        mine = one.requests.get(name, 0)
+        if total and mine and amount != found.requests.get(name):
+            requests[name] = f"{-(-amount * mine // total)}{_SUFFIXES[name]}"
+    return requests

@@ -1,0 +1,115 @@
+"""`kinema recommend` and `kinema forecast`: the newest judgements, as tables and as patches."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+from tests.support.builders import MIB, NOW, cluster, deployed, node
+
+from kinema_cli.output import show
+from kinema_cli.recommend.command import forecast_tables, recommendations_table
+from kinema_cli.recommend.judgements import Judgement, component, named, read_judgements
+from kinema_core.events import ContainerRequests, ForecastMade, FrozenMap, UsageBand, Workload, WorkloadJudged
+from kinema_core.runtime.envelope import origin
+from kinema_sim.memory_bus import MemoryBus
+
+WEB = "Deployment/shop/web"
+BAND = UsageBand(
+    resource="cpu",
+    need=120,
+    quantile=0.95,
+    models=("seasonal-median", "harmonic"),
+    offsets=(14, -3),
+    horizon_seconds=86_400,
+    days=7.0,
+    coverage=0.99,
+    above=0.047,
+    loss=2.0,
+    vpa_loss=4.0,
+)
+JUDGED = WorkloadJudged(
+    workload=WEB,
+    pods=3,
+    requests=FrozenMap(cpu=400, memory=512 * MIB),
+    recommended=FrozenMap(cpu=120, memory=512 * MIB),
+    bands=(BAND,),
+    kept=FrozenMap({"memory": "young"}),
+)
+
+
+def judgement(found: WorkloadJudged = JUDGED) -> Judgement:
+    """The judgement of now."""
+    return Judgement(judged=NOW, found=found)
+
+
+async def test_the_newest_judgement_of_each_workload_counts() -> None:
+    """An iteration judges a few: of the others the one before holds."""
+    bus = MemoryBus()
+    api = replace(JUDGED, workload="Deployment/shop/api")
+    later = replace(JUDGED, recommended=FrozenMap(cpu=200, memory=512 * MIB))
+    for n, judged in enumerate([(JUDGED, api), (later,), ()]):
+        body = ForecastMade(version=n + 1, forecasts=(), judged=judged)
+        await bus.publish(origin(body, id_=f"f{n}", cluster="c1", iteration=f"it-{n}", now=NOW + timedelta(hours=n)))
+    found = await read_judgements(bus)
+    assert list(found) == ["Deployment/shop/api", WEB]
+    assert found[WEB].found.recommended["cpu"] == 200
+    assert found[WEB].judged == NOW + timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        (WEB, [WEB]),
+        ("deployment/shop/web", [WEB]),
+        ("shop/web", [WEB]),
+        ("web", [WEB, "StatefulSet/db/web"]),
+        ("eb", []),
+    ],
+)
+def test_a_workload_is_named_by_its_key_or_the_end_of_it(text: str, keys: list[str]) -> None:
+    """Whole parts between slashes count, in any case; what means several is left to the caller."""
+    assert named({WEB: judgement(), "StatefulSet/db/web": judgement()}, text) == keys
+
+
+def test_the_table_shows_requests_before_and_after(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line for each workload with the change in percent, and why a request stays."""
+    show(recommendations_table([judgement()], 1))
+    line = capsys.readouterr().out.splitlines()[-2]
+    assert line.split() == [WEB, "3", "400m", "→", "120m", "(-70%)", "512Mi", "memory", "young"]
+    show(recommendations_table([], 4))
+    assert "4 workloads judged: all requests are right" in capsys.readouterr().out
+
+
+def test_a_forecast_shows_models_risk_and_calibration() -> None:
+    """Each model with its offset, what is allowed and what was above, and the loss beside a histogram's."""
+    screen = Console(width=200)
+    with screen.capture() as captured:
+        screen.print(*forecast_tables(judgement()))
+    text = captured.get()
+    for part in ("seasonal-median + 14m, harmonic - 3m", "risk of 5%", "4.7% of the steps", "7 days, 99%", "50% of a"):
+        assert part in text
+
+
+def test_patches_share_a_pods_requests_by_its_containers() -> None:
+    """Containers of 300m and 100m get 90m and 30m of 120m; what does not change is in no patch."""
+    top, *rest = deployed("web", ["n1"], cpu=400, memory=512)
+    assert isinstance(top, Workload)
+    parts = (
+        ContainerRequests(name="main", requests=FrozenMap(cpu=300, memory=512 * MIB)),
+        ContainerRequests(name="log", requests=FrozenMap(cpu=100)),
+        ContainerRequests(name="migrate", requests=FrozenMap(cpu=100), init=True),
+    )
+    state = cluster(node("n1"), replace(top, template_containers=parts), *rest)
+    whole, left_out = component([judgement(), judgement(replace(JUDGED, workload="Job/shop/once"))], state)
+    assert left_out == ["Job/shop/once"]
+    assert (whole["kind"], len(whole["patches"])) == ("Component", 1)
+    assert whole["patches"][0]["target"]["name"] == "web"
+    patch = msgspec.yaml.decode(whole["patches"][0]["patch"])
+    assert patch["spec"]["template"]["spec"]["containers"] == [
+        {"name": "main", "resources": {"requests": {"cpu": "90m"}}},
+        {"name": "log", "resources": {"requests": {"cpu": "30m"}}},
+    ]
