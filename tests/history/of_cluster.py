@@ -52,10 +52,16 @@ def pods_explained(history: History) -> Iterator[str]:
 
 
 def moved_as_often_as_planned(history: History) -> Iterator[str]:
-    """Of no workload are more pods ended than the plans that were carried out move, or that were taken back."""
-    allowed: Counter[str] = Counter()
-    keys = {pod["metadata"]["uid"]: controller_of(history.before, pod) for pod in history.before["Pod"].values()}
-    for plan in {entry.plan for entry in history.intents} & history.plans.keys():
+    """Of no workload are more pods ended than the plans that were carried out move, or that were taken back.
+
+    A pod that came up on a node that was to go, and was still open, moves on when that is closed.
+    """
+    carried = {entry.plan for entry in history.intents} & history.plans.keys()
+    came, late = _came(history)
+    there = {pod["metadata"]["uid"]: pod for pod in history.before["Pod"].values()}
+    keys = {uid: controller_of(history.before, pod) for uid, pod in {**came, **there}.items()}
+    allowed = Counter(keys[uid] for uid in late - there.keys())
+    for plan in carried:
         places = {item["pod"]: item for item in history.plans[plan]["placements"]}
         for step in history.plans[plan].get("steps", ()):
             place = places.get(step["pod"]) if step["action"] == "move" else None
@@ -73,6 +79,23 @@ def moved_as_often_as_planned(history: History) -> Iterator[str]:
     for workload, count in sorted(ended.items()):
         if count > allowed[workload]:
             yield f"{workload}: {count} pods ended, {allowed[workload]} were to move"
+
+
+def _came(history: History) -> tuple[dict[str, JSON], set[str]]:
+    """Pods that were bound to a node, by uid, and those of them whose node was closed after that."""
+    closed = {
+        entry.body["step"]["target"]: entry.time
+        for entry in reversed(history.intents)
+        if entry.body["step"]["kind"] == "taint"
+    }
+    came: dict[str, JSON] = {}
+    late: set[str] = set()
+    for change in history.changes:
+        if change.kind == "Pod" and change.item["metadata"]["uid"] not in came and change.item["spec"].get("nodeName"):
+            came[change.item["metadata"]["uid"]] = change.item
+            if change.at < closed.get(change.item["spec"]["nodeName"], change.at):
+                late.add(change.item["metadata"]["uid"])
+    return came, late
 
 
 def _rolled_back(history: History) -> dict[str, int]:

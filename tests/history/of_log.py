@@ -15,7 +15,7 @@ _GRACE: Final = timedelta(seconds=60)
 _MOST_STATE_AGE: Final = timedelta(minutes=15)
 _LONGEST: Final = timedelta(hours=3)
 """Two hours for a plan; its way back is a rolling update of one hour at most."""
-_UNDOING: Final = {"revert", "delete", "untaint", "clear-preferred-nodes", "finalize-rollout"}
+_UNDOING: Final = {"surge-down", "revert", "delete", "untaint", "clear-preferred-nodes", "finalize-rollout"}
 _WORDS: Final = {"plan-approved", "execution-paused", "execution-resumed"}
 """Of people."""
 _DISTURBING: Final = {"surge-up", "surge-down", "evict", "roll"}

@@ -31,10 +31,19 @@ def planned(cluster: Cluster, offers: tuple[Offer, ...], now: datetime) -> Plan:
     return plan_for(cluster, offers, now=now, settings=unguarded(workers=1), stop=WorkStop(_WORK))
 
 
-async def accepted(bus: MemoryBus, plan: Plan, cluster: Cluster, now: datetime, *, name: str) -> bool:
+async def accepted(
+    bus: MemoryBus,
+    plan: Plan,
+    cluster: Cluster,
+    now: datetime,
+    *,
+    name: str,
+    begun: IterationStarted | None = None,
+    iteration: str = "it-1",
+) -> bool:
     """Publish the plan and the decider's verdict on it; whether that is yes. Any saving is enough."""
-    begun = IterationStarted(mode="reschedule", version=cluster.version, reason="random")
-    started = origin(begun, id_="it-1", cluster=name, iteration="it-1", now=now, state=cluster.version)
+    begun = begun or IterationStarted(mode="reschedule", version=cluster.version, reason="random")
+    started = origin(begun, id_=iteration, cluster=name, iteration=iteration, now=now, state=cluster.version)
     proposal = answer(plan, cause=started, service="optimizer", n=0, now=now, state=cluster.version)
     await bus.publish(started)
     await bus.publish(proposal)

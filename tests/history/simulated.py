@@ -146,6 +146,7 @@ class SimulatedRun:
         """Observe, plan, judge, and carry out what was accepted."""
         lease = await self.bus.acquire("rescheduler", 3600)
         assert lease is not None
+        self.lease = lease
         self._fence.hold(lease)
         await self._observe()
         with self.auditor.watching():
@@ -162,7 +163,7 @@ class SimulatedRun:
 
     async def _until_end(self, lease: Lease) -> None:
         deadline = self.clock.now() + timedelta(seconds=_MOST_SECONDS)
-        seen = 0
+        seen = len(list(self.bus.events("LOG")))
         while self.end is None and self.clock.now() < deadline:
             self.sim.run_for(1)
             await self._observe()

@@ -9,6 +9,7 @@ from kinema_core.events import (
     Event,
     ExecutionAborted,
     ExecutionCompleted,
+    FrozenMap,
     IterationStarted,
     Mode,
     NoPlanFound,
@@ -96,3 +97,8 @@ def finished() -> ExecutionCompleted:
 def aborted() -> ExecutionAborted:
     """The plan was given up."""
     return ExecutionAborted(plan="p1", fencing=1, reason="operator", detail="")
+
+
+def ended(deleted: int, replan: str = "misplaced", plan: str = "p1") -> ExecutionCompleted:
+    """The plan has ended before its end."""
+    return ExecutionCompleted(plan=plan, fencing=1, figures=FrozenMap({"deleted": deleted}), replan=replan)

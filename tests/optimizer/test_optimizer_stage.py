@@ -91,6 +91,19 @@ async def test_the_start_of_a_reschedule_iteration_is_not_answered() -> None:
     assert await stage.handle(started, None, Moment(NOW)) == []
 
 
+async def test_the_rest_of_a_plan_is_planned_at_once_and_names_the_plan() -> None:
+    """It waits for no forecasts, is made in its own time limit, and the decider knows it by the plan's id."""
+    asked = event(IterationStarted(mode="reschedule", version=1, reason="rest-after-misplaced", continues="p1"))
+    stage = optimizer()
+    found = await answered(stage, asked, tiny())
+    assert isinstance(found, Plan)
+    assert found.continues == "p1"
+    again = await answered(stage, asked, tiny(), recorded=found)
+    assert isinstance(again, Plan)
+    assert again.placements == found.placements
+    assert PlanningSettings(time_limit_seconds=10, rest_seconds=2).for_a_rest().time_limit_seconds == 2
+
+
 async def test_a_catalog_is_remembered_and_not_answered() -> None:
     """The newest catalog holds."""
     stage = optimizer(())

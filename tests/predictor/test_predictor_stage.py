@@ -61,6 +61,14 @@ async def test_requests_change_only_where_an_operator_allows_it() -> None:
     assert body.judged[0].recommended["cpu"] == 100
 
 
+async def test_the_rest_of_a_plan_is_not_answered() -> None:
+    """The optimizer plans it at once, with the requests that there are."""
+    predictor = Predictor(SETTINGS)
+    asked = event(IterationStarted(mode="reschedule", version=3, reason="rest-after-no-room", continues="p1"), 99)
+    assert predictor.wants(asked) == NoState()
+    assert await predictor.handle(asked, None, Moment(NOW)) == []
+
+
 async def test_an_autoscale_iteration_is_not_answered() -> None:
     """Pending pods do not wait for forecasts."""
     predictor = Predictor(SETTINGS)

@@ -302,7 +302,9 @@ class World:
     def verdicts(self) -> dict[str, str]:
         """Reasons by what was left out or given up."""
         bodies = [event.body for event in self.log() if isinstance(event.body, StepFailed)]
-        return {b.step: b.reason for b in bodies if b.step == "abort" or b.step.startswith(("skip/", "keep/"))}
+        return {
+            b.step: b.reason for b in bodies if b.step in {"abort", "replan"} or b.step.startswith(("skip/", "keep/"))
+        }
 
     def end(self) -> ExecutionCompleted | ExecutionAborted | None:
         """How the first execution ended."""

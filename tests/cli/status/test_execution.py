@@ -10,7 +10,18 @@ import pytest
 from rich.console import Console
 from tests.cli.status.test_command import PLAN, STARTED, Told
 from tests.rescheduler.harness import CLUSTER, World
-from tests.support.builders import NOW, cluster, deployed, deployment, node, offers, pod, replica_set, stateful_set
+from tests.support.builders import (
+    NOW,
+    cluster,
+    deployed,
+    deployment,
+    node,
+    offers,
+    pod,
+    replica_set,
+    stateful,
+    stateful_set,
+)
 from tests.support.plans import plan_for
 
 from kinema_cli.report.protocol import step_in_a_line
@@ -236,10 +247,10 @@ async def test_an_abort_that_was_asked_for_is_told_until_the_plan_has_ended() ->
 
 async def test_a_move_that_cannot_begin_is_named_with_its_reason() -> None:
     """The rescheduler's own logic says it, long before it gives the move up: where the pods wait, all else is well."""
-    before = cluster(node("n1"), node("n2"), node("n3", cpu=400), deployed("web", ["n1"], cpu=500))
-    plan = plan_for(before, offers(), to={"shop/web-0": "n3"}, delete=["n1"])
+    before = cluster(node("n1"), node("n2"), stateful("db", ["n1", "n2"], cpu=500))
+    plan = plan_for(before, offers(), to={"shop/db-0": "n2"}, delete=["n1"])
     world = World(before)
-    world.memory.nodes["n2"] = msgspec.structs.replace(world.memory.nodes["n2"], unschedulable=True)
+    world.memory.pods["shop/db-1"] = msgspec.structs.replace(world.memory.pods["shop/db-1"], ready=False)
     await world.accept(plan)
     for _ in range(int(QUIET_SECONDS) + 20):
         await world.second()
@@ -247,7 +258,8 @@ async def test_a_move_that_cannot_begin_is_named_with_its_reason() -> None:
     await world.stop()
     assert found is not None
     assert found.phase == "Running"
-    assert found.blocked_on == (f"{WEB} cannot be moved yet: no-room: no open node has room for shop/web-0",)
+    said = "StatefulSet/shop/db cannot be moved yet: not-ready: not all of its pods are Ready and up to date"
+    assert said in found.blocked_on
 
 
 async def test_pods_that_wait_for_the_end_of_the_plan_are_named() -> None:

@@ -61,25 +61,30 @@ async def test_a_pod_whose_place_was_taken_takes_nobody_elses() -> None:
     assert homes(world) == {"a": "to-z", "b": "to-b", "c": "to-c"}
 
 
-async def test_where_all_room_is_given_away_one_pod_stays() -> None:
-    """Without the fourth node only the pod stays whose place was taken, after a wait; the others move as planned."""
+async def test_where_all_room_is_given_away_the_rest_is_planned_again() -> None:
+    """Without the fourth node the pod whose place was taken has none: the plan ends at once, with all nodes open."""
     world = World(*tight(), limits=Limits(blocked_seconds=30))
     world.memory.pods["shop/stranger"] = pod("stranger", node="to-a", cpu=500, created=NOW)
     world.alter("to-z", unschedulable=True)
-    await world.completes("old-a", "to-a", "to-b", "to-c", "to-z")
-    assert homes(world) == {"a": "old-a", "b": "to-b", "c": "to-c"}
+    end = await world.completes(*(f"old-{name}" for name in NAMES), "to-a", "to-b", "to-c", "to-z")
+    assert end.replan == "misplaced"
+    assert homes(world) == {name: f"old-{name}" for name in NAMES}
 
 
 async def test_no_pod_goes_elsewhere_while_later_waves_count_on_what_is_free() -> None:
-    """The pod whose place was taken stays, though the fourth node has room: the next wave was checked without it."""
+    """The pod whose place was taken stays, though the fourth node has room: the next wave was checked without it.
+
+    After a short wait what remains is planned again.
+    """
     before, plan = tight()
     waves = {"shop/a-0": 1, "shop/b-0": 2, "shop/c-0": 2}
     moves = [PlanStep(wave=wave, action="move", pod=key, node=f"to-{key[5]}") for key, wave in waves.items()]
     ends = [PlanStep(wave=3, action="delete", node=f"old-{name}") for name in NAMES]
     world = World(before, structs.replace(plan, steps=(*moves, *ends)), limits=Limits(blocked_seconds=30))
     world.memory.pods["shop/stranger"] = pod("stranger", node="to-a", cpu=500, created=NOW)
-    await world.completes("old-a", "to-a", "to-b", "to-c", "to-z")
-    assert homes(world) == {"a": "old-a", "b": "to-b", "c": "to-c"}
+    end = await world.completes(*(f"old-{name}" for name in NAMES), "to-a", "to-b", "to-c", "to-z")
+    assert end.replan == "no-room"
+    assert homes(world) == {name: f"old-{name}" for name in NAMES}
 
 
 def test_room_counts_attachments_of_volumes() -> None:

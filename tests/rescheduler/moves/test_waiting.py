@@ -130,8 +130,8 @@ async def test_a_roll_that_would_stop_half_way_is_left_out_soon() -> None:
     assert "roll" not in world.intended_kinds()
 
 
-async def test_what_was_kept_for_one_is_the_next_ones() -> None:
-    """Strangers sit where both shall go: the larger pod stays, and the other one gets what was promised to that."""
+async def test_room_that_others_took_is_noticed_at_once() -> None:
+    """Strangers sit where both are to go, and no other node has room: what remains is to be planned again."""
     before = cluster(
         [node("old-a"), node("old-b"), node("to-a", cpu=1500), node("to-b", cpu=500)],
         deployed("a", ["old-a"], cpu=1000),
@@ -141,21 +141,20 @@ async def test_what_was_kept_for_one_is_the_next_ones() -> None:
     world = World(before, plan)
     world.memory.pods["shop/one"] = pod("one", node="to-a", cpu=600, created=NOW)
     world.memory.pods["shop/two"] = pod("two", node="to-b", cpu=500, created=NOW)
-    await world.completes()
-    assert homes(world) == {"a": "old-a", "b": "to-a"}
-    assert world.verdicts() == {"skip/Deployment/shop/a": "no-room", "keep/old-a": "not-empty"}
-    assert seconds(world) < LIMITS.blocked_seconds
+    end = await world.completes()
+    assert homes(world) == {"a": "old-a", "b": "old-b"}
+    assert end.replan == "misplaced"
+    assert seconds(world) < LIMITS.no_room_seconds
 
 
-async def test_those_that_are_left_follow_each_other_at_once() -> None:
-    """Where giving one up helps nobody, the next does not wait as long again."""
+async def test_moves_without_a_node_to_go_to_end_the_plan_soon() -> None:
+    """All planned nodes are cordoned: after the wait the rest is planned again, and nothing is closed any more."""
     world = World(*tight(), limits=ALL_AT_ONCE)
     for name in ("to-a", "to-b", "to-c", "to-z"):
         world.alter(name, unschedulable=True)
     await world.completes()
-    skipped = [event.time for event in world.log() if isinstance(event.body, StepFailed) and "skip/" in event.body.step]
-    assert len(skipped) == 3
-    assert (max(skipped) - min(skipped)).total_seconds() < LIMITS.observed_seconds
+    assert world.verdicts()["replan"] == "no-room"
+    assert seconds(world) < LIMITS.no_room_seconds + 15
 
 
 async def test_a_pod_that_ends_is_waited_for() -> None:
@@ -199,7 +198,7 @@ async def test_a_temporary_node_that_somebody_closes_is_not_waited_for_without_e
 
     world.on_second = close
     await world.completes()
-    assert world.verdicts()["skip/Deployment/shop/a"] == "no-room"
+    assert world.verdicts()["replan"] == "no-room"
     assert homes(world) == {"a": "n1", "b": "n2"}
     assert seconds(world) < LIMITS.blocked_seconds
 

@@ -176,7 +176,7 @@ async def test_no_room_means_no_move() -> None:
     world = World(*small_plan(), limits=Limits(blocked_seconds=30))
     world.memory.pods["shop/big"] = pod("big", node="n1", cpu=3400, memory=100, created=NOW)
     await world.completes()
-    assert world.verdicts()[f"skip/{WEB}"] == "no-room"
+    assert world.verdicts() == {"replan": "misplaced"}
     assert world.intents("surge-up") == []
 
 

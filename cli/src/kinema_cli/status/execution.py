@@ -28,7 +28,7 @@ from kinema_core.events import (
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.bus import Bus, Stored
 from kinema_rescheduler.moves.decision import Blocked
-from kinema_rescheduler.names import ABORT, is_verdict
+from kinema_rescheduler.names import ABORT, REPLAN, is_verdict
 
 QUIET_SECONDS: Final = 20.0
 """After so long without a step that began or ended, the status shows why."""
@@ -138,7 +138,7 @@ def execution_of(newest: Mapping[str, Stored], events: list[Event]) -> Execution
     over = ended is not None
     aborted = ended if isinstance(ended, ExecutionAborted) else None
     failed = [body for body in steps.settled.values() if isinstance(body, StepFailed)]
-    left = [body for body in failed if body.step != ABORT and is_verdict(body.step)]
+    left = [body for body in failed if body.step not in {ABORT, REPLAN} and is_verdict(body.step)]
     return ExecutionStatus(
         plan=plan,
         accepted=item.event.time,

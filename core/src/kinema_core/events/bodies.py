@@ -167,6 +167,8 @@ class IterationStarted(Body, frozen=True, kw_only=True):
     """Why it begins; null as in plans. A plan's own purpose counts: forecasts may ask for safety first."""
     usage: datetime | None = None
     """End of the newest step of usage that was published; a forecast uses nothing after it."""
+    continues: str = ""
+    """Id of the plan whose rest is to be planned again from the state of now; empty where nothing is continued."""
 
 
 class IterationSkipped(Body, frozen=True, kw_only=True):

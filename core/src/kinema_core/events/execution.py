@@ -86,6 +86,7 @@ class StepFailed(Body, frozen=True, kw_only=True):
     """The effect was not made. `retry` states whether it will be tried again.
 
     Steps that begin with `skip/` and `keep/` are verdicts: the workload is not moved any further, the node not deleted.
+    `abort` ends the plan by a rollback; `replan` ends it after the moves under way, and what remains is planned again.
     """
 
     TYPE: ClassVar[str] = "step-failed.v1"
@@ -112,6 +113,8 @@ class ExecutionCompleted(Body, frozen=True, kw_only=True):
     figures: Figures = EMPTY
     """Moves by strategy, placement misses, nodes booted, deleted and kept, most nodes closed at a time, workloads
     skipped."""
+    replan: str = ""
+    """Why what remains is to be planned again at once; empty where the plan was executed to its end."""
 
 
 class ExecutionAborted(Body, frozen=True, kw_only=True):
@@ -126,6 +129,15 @@ class ExecutionAborted(Body, frozen=True, kw_only=True):
     detail: str
     leftovers: tuple[str, ...] = ()
     figures: Figures = EMPTY
+
+
+def is_unfinished(end: ExecutionCompleted | ExecutionAborted) -> bool:
+    """Return whether what remains of a plan is to be planned again at once, now that its execution has ended so."""
+    return bool(end.replan) if isinstance(end, ExecutionCompleted) else end.reason == POD_WAITS
+
+
+POD_WAITS: Final = "pod-waits"
+"""Why a plan makes way for a pod that its closed nodes keep waiting; its rest is planned with that pod in place."""
 
 
 # --- control: what the operator asks for

@@ -195,3 +195,5 @@ class Plan(Wire, frozen=True, kw_only=True, omit_defaults=False):
     by: str = ""
     """The operator who proposes it from a file; empty: the optimizer proposes it. Such a plan waits for its approval,
     which the operator gives with it."""
+    continues: str = ""
+    """Id of the plan of which this is the rest, planned again; empty for a plan of its own."""

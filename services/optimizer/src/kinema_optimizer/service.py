@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from msgspec import structs
+
 from kinema_core.events import (
     AnyBody,
     CatalogPublished,
@@ -16,6 +18,7 @@ from kinema_core.events import (
     Mode,
     NoPlanFound,
     Offer,
+    Plan,
     WorkloadForecast,
 )
 from kinema_core.model.cluster import Cluster, fold
@@ -87,16 +90,19 @@ class Optimizer:
         if asked is None or state is None:
             return []
         mode, version, forecasts = asked
+        rest_of = event.body.continues if isinstance(event.body, IterationStarted) else ""
         if self._offers is None:
             return [NoPlanFound(mode=mode, version=version, reason="no-catalog")]
         state = self._mark(state, moment.now)
         offers = self._stock_outs.shown_in(self._offers, moment.now, self._planning.stock_out_seconds)
         tick = Tick(state, offers, moment.now, usage=state.usage, options=self._planning.mobility)
         if self._policy is None:
-            job = Job(state, offers, moment.now, self._planning, mode, forecasts, self._broker)
+            planning = self._planning.for_a_rest() if rest_of else self._planning
+            job = Job(state, offers, moment.now, planning, mode, forecasts, self._broker)
             answers: list[AnyBody] = [await self._answer(job, moment.recorded)]
         else:
             answers = list(await self._ruled(self._policy, tick, mode, moment.recorded))
+        answers = [_continuing(body, rest_of) for body in answers]
         for policy in self._shadows:
             _, said = await asyncio.to_thread(evaluated, policy, tick, mode, self._memories, shadow=True)
             answers.append(said)
@@ -127,10 +133,18 @@ class Optimizer:
         return await in_thread(job, RecordedStop(solve))
 
 
+def _continuing(body: AnyBody, plan: str) -> AnyBody:
+    """Return a plan with the one that it continues."""
+    return structs.replace(body, continues=plan) if plan and isinstance(body, Plan) else body
+
+
 def _question_in(body: AnyBody) -> tuple[Mode, int, tuple[WorkloadForecast, ...]] | None:
-    """Mode, state version and forecasts of what is to be answered; a reschedule iteration waits for its forecasts."""
+    """Mode, state version and forecasts of what is to be answered; a reschedule iteration waits for its forecasts.
+
+    One that plans the rest of a plan again has none: what was under way is not the time to change requests.
+    """
     if isinstance(body, ForecastMade):
         return "reschedule", body.version, body.forecasts
-    if isinstance(body, IterationStarted) and body.mode == "autoscale":
-        return "autoscale", body.version, ()
+    if isinstance(body, IterationStarted) and (body.mode == "autoscale" or body.continues):
+        return body.mode, body.version, ()
     return None

@@ -40,6 +40,8 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     time_limit_seconds: float = 10.0
     """Real seconds for the solver, all phases together; the best plan found by then is proposed with its gap."""
+    rest_seconds: float = 1.0
+    """The same for the rest of a plan whose execution met an obstacle: it is planned again from the state of now."""
     windows: tuple[Window, ...] = ()
     """Objectives by time of the week; the first that contains the moment counts, without one least cost alone."""
     redundancy: bool = True
@@ -84,9 +86,9 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
-        if not (math.isfinite(self.time_limit_seconds) and self.time_limit_seconds > 0):
-            message = f"time_limit_seconds is {self.time_limit_seconds}: it must be above 0"
-            raise ValueError(message)
+        for name in ("time_limit_seconds", "rest_seconds"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise ValueError(f"{name} is {getattr(self, name)}: it must be above 0")
         for name in ("refused_seconds", "stock_out_seconds"):
             seconds: float = getattr(self, name)
             if not (math.isfinite(seconds) and seconds >= 0):
@@ -114,6 +116,10 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             autoscale_moves=self.autoscale_moves,
             redundancy=self.redundancy,
         )
+
+    def for_a_rest(self) -> PlanningSettings:
+        """Return the settings for the rest of a plan, for which there is less time."""
+        return msgspec.structs.replace(self, time_limit_seconds=min(self.time_limit_seconds, self.rest_seconds))
 
     def objective(self, now: datetime) -> Objective:
         """Return the objective at a moment: that of its window, completed by the settings for all times."""

@@ -80,7 +80,10 @@ class Predictor:
 
 
 def _asked(body: AnyBody) -> IterationStarted | None:
-    return body if isinstance(body, IterationStarted) and body.mode == "reschedule" else None
+    """Return the iteration that waits for forecasts: the rest of a plan keeps the requests that there are."""
+    if not isinstance(body, IterationStarted) or body.mode != "reschedule" or body.continues:
+        return None
+    return body
 
 
 def _until(event: Event) -> datetime | None:

@@ -92,6 +92,10 @@ ABORT: Final = "abort"
 """Verdict: the plan is aborted."""
 
 
+REPLAN: Final = "replan"
+"""Verdict: the plan ends after the moves under way, and what remains is planned again."""
+
+
 def skip_id(workload: str) -> str:
     """Verdict: this workload is not moved any further."""
     return f"{SKIPPED}{workload}"
@@ -104,4 +108,4 @@ def keep_id(node: str) -> str:
 
 def is_verdict(step_id: str) -> bool:
     """Return whether a `step-failed` is a decision of the rescheduler, not the outcome of an effect."""
-    return step_id == ABORT or step_id.startswith((SKIPPED, "keep/"))
+    return step_id in {ABORT, REPLAN} or step_id.startswith((SKIPPED, "keep/"))

@@ -37,6 +37,12 @@ class DecisionInput:
         return purpose_of(self.plan)
 
     @property
+    def continues(self) -> bool:
+        """Return whether the plan is the rest of the one that was executed last; none that an operator proposes is."""
+        rest_of = self.plan.continues
+        return bool(rest_of) and rest_of == self.memory.unfinished and not self.plan.by
+
+    @property
     def only_resizes(self) -> bool:
         """Return whether the plan changes requests of pods where they are, and nothing else."""
         plan = self.plan

@@ -20,6 +20,7 @@ from kinema_core.events import (
     PlanAccepted,
     PlanApprovalRequested,
     PlanRejected,
+    is_unfinished,
 )
 from kinema_decider.logic.gain import Aim, aim_of, brought
 
@@ -61,6 +62,8 @@ class Memory:
     paused: ExecutionPaused | None = None
     executing: str | None = None
     """Id of the proposal that was accepted and has not ended."""
+    unfinished: str = ""
+    """Id of the plan that was executed last, where its rest is to be planned again."""
     ended: datetime | None = None
     """When the last execution ended."""
     ineffective: int = 0
@@ -82,7 +85,7 @@ def remember(memory: Memory, event: Event) -> Memory:
         case PlanAccepted(plan=plan_id):
             accepted = memory.proposals.get(plan_id)
             aim = None if accepted is None else aim_of(accepted.plan, memory.offers or ())
-            memory = replace(_settled(memory, plan_id), executing=plan_id, aim=aim)
+            memory = replace(_settled(memory, plan_id), executing=plan_id, unfinished="", aim=aim)
         case PlanRejected(plan=plan_id):
             memory = _settled(memory, plan_id)
         case PlanApprovalRequested(plan=plan_id):
@@ -91,7 +94,10 @@ def remember(memory: Memory, event: Event) -> Memory:
             memory = replace(memory, offers=offers, delegated=delegated)
         case ExecutionCompleted(plan=plan_id) | ExecutionAborted(plan=plan_id) if plan_id == memory.executing:
             ineffective = memory.ineffective + 1 if _was_ineffective(event.body, memory.aim) else 0
-            memory = replace(memory, executing=None, ended=event.time, ineffective=ineffective, aim=None)
+            rest = plan_id if is_unfinished(event.body) else ""
+            memory = replace(
+                memory, executing=None, unfinished=rest, ended=event.time, ineffective=ineffective, aim=None
+            )
         case ExecutionPaused() as pause:
             memory = replace(memory, paused=pause)
         case ExecutionResumed():
@@ -107,6 +113,8 @@ def _was_ineffective(end: ExecutionCompleted | ExecutionAborted, aim: Aim | None
     An execution that brought its saving had an effect, even where it left one workload of many, for example one that
     its owner scaled during the execution.
     """
+    if is_unfinished(end):
+        return False  # what it could not do is what the plan of its rest is for
     if isinstance(end, ExecutionAborted):
         return True
     return end.figures.get("workloads_skipped", 0) != 0 and (aim is None or not brought(aim, end))

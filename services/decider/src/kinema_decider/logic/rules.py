@@ -103,7 +103,7 @@ def cooldown(case: DecisionInput) -> Rejection | None:
     ended, ineffective = case.memory.ended, case.memory.ineffective
     shortest = case.limits.cooldown_seconds
     rest = max(shortest, min(shortest * 2.0 ** min(max(0, ineffective - 1), 30), case.limits.max_cooldown_seconds))
-    if ended is None:
+    if ended is None or case.continues:
         return None
     passed = (case.now - ended).total_seconds()
     if passed >= rest:
@@ -199,9 +199,10 @@ def whole_state(case: DecisionInput) -> Rejection | None:
 def saving(case: DecisionInput) -> Rejection | None:
     """Reject a plan that costs more than (1 − min_savings_fraction) × the present cost (thesis, algorithm 7).
 
-    A plan that only changes requests must not cost more: later plans save what it frees.
+    A plan that only changes requests must not cost more: later plans save what it frees. Nor must the rest of a plan,
+    whose saving was enough as a whole.
     """
-    least = Fraction(0) if case.only_resizes else share(case.limits.min_savings_fraction)
+    least = Fraction(0) if case.only_resizes or case.continues else share(case.limits.min_savings_fraction)
     most = (1 - least) * case.cost_now
     if case.cost_new <= most:
         return None
@@ -277,9 +278,9 @@ def payback(case: DecisionInput) -> Rejection | None:
 
 
 def window(case: DecisionInput) -> Rejection | None:
-    """Reject a plan that can wait outside of the operator's windows."""
+    """Reject a plan that can wait outside of the operator's windows; the rest of one that began in time is finished."""
     windows = case.limits.windows
-    if not windows or any(item.contains(case.now) for item in windows):
+    if not windows or case.continues or any(item.contains(case.now) for item in windows):
         return None
     return _reject(
         "window",
@@ -308,11 +309,11 @@ def budget(case: DecisionInput) -> Rejection | None:
 
 
 def approval(case: DecisionInput) -> Rejection | None:
-    """Hold a plan that can wait until an operator approves it, unless approval is automatic.
+    """Hold a plan that can wait until an operator approves it, unless approval is automatic or it continues one.
 
     One that an operator proposes waits in any case: the approval comes with it, and only an operator can give it.
     """
-    if case.approved or (case.limits.approval == "automatic" and not case.plan.by):
+    if case.approved or case.continues or (case.limits.approval == "automatic" and not case.plan.by):
         return None
     return _reject(
         "approval",

@@ -24,6 +24,7 @@ from kinema_core.events import (
     StepFailed,
     StepStarted,
     StepSucceeded,
+    is_unfinished,
     kind_of_type,
 )
 from kinema_observer.logic.settings import LoopSettings
@@ -89,6 +90,19 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class Unfinished:
+    """A plan whose execution ended before its end."""
+
+    plan: str
+    reason: str
+    at: datetime
+    idle: int
+    """How many executions in a row, up to this one, were to be continued and had deleted no node."""
+    due: bool = True
+    """Whether no iteration has begun for its rest."""
+
+
+@dataclass(frozen=True)
 class LogView:
     """The log up to `sequence`, as far as the observer needs it."""
 
@@ -102,6 +116,8 @@ class LogView:
     """Reason and time of the last refusal since the last start."""
     requested: Mapping[str, datetime] = field(default_factory=lambda: MappingProxyType({}))
     """When the deletion of a node, by its uid, was last asked for."""
+    unfinished: Unfinished | None = None
+    """The plan that was executed last, where its rest is to be planned again."""
     started: tuple[int, int] = (0, 0)
     """The last version that an iteration began on, and how many did."""
 
@@ -122,7 +138,9 @@ def fold(view: LogView, sequence: int, event: Event) -> LogView:
         case NodeDeletionRequested(uid=uid):
             recent = {key: time for key, time in view.requested.items() if event.time - time < _FORGET}
             view = replace(view, requested=MappingProxyType({**recent, uid: event.time}))
-        case NoPlanFound() | PlanRejected() | ExecutionCompleted() | ExecutionAborted():
+        case ExecutionCompleted() | ExecutionAborted():
+            view = replace(_end(view, event), unfinished=_unfinished(view, event.body, event.time))
+        case NoPlanFound() | PlanRejected():
             view = _end(view, event)
         case PlanApprovalRequested():
             view = _enter(view, event, "held")
@@ -133,6 +151,16 @@ def fold(view: LogView, sequence: int, event: Event) -> LogView:
         case _:
             pass
     return view
+
+
+def _unfinished(view: LogView, end: ExecutionCompleted | ExecutionAborted, at: datetime) -> Unfinished | None:
+    """Return the plan that has just ended if its rest is to be planned again."""
+    if not is_unfinished(end):
+        return None
+    before = view.unfinished.idle if view.unfinished is not None else 0
+    idle = 0 if end.figures.get("deleted", 0) else before + 1
+    reason = end.replan if isinstance(end, ExecutionCompleted) else end.reason
+    return Unfinished(end.plan, reason, at, idle)
 
 
 def _start(view: LogView, event: Event, body: IterationStarted) -> LogView:
@@ -146,9 +174,11 @@ def _start(view: LogView, event: Event, body: IterationStarted) -> LogView:
         phase="planning",
         since=event.time,
     )
+    rest = view.unfinished
     return replace(
         view,
         iterations=MappingProxyType(alive),
+        unfinished=replace(rest, due=rest.due and body.mode != "reschedule") if rest is not None else None,
         skipped=None,
         started=(body.version, count + 1 if body.version == version else 1),
     )

@@ -22,6 +22,10 @@ DISRUPTED: Final = "kinema.io/disrupted"
 """Label of the nodes that a running plan empties."""
 
 
+_MOST_IDLE: Final = 3
+"""Executions in a row that end early without a node deleted, after which the next plan waits for calm as any other."""
+
+
 @dataclass(frozen=True)
 class Memory:
     """State from one tick to the next: the time since which the cluster is stable. A restart starts it again."""
@@ -80,7 +84,7 @@ def _decide(moment: _Moment, memory: Memory) -> Decision:
     memory = Memory() if restless is not None else Memory(memory.stable_since or now)
     empty, occupied = _disrupted_nodes(cluster)
     deletions = _deletions(moment, empty)
-    start = _autoscale(moment)
+    start = _autoscale(moment) or (_continue(moment) if occupied is None else None)
     if start is None:
         obstacle = occupied or _obstacle(moment, restless, memory)
         if obstacle is not None:
@@ -184,6 +188,27 @@ def _rest(moment: _Moment, item: Ended) -> timedelta:
 
 
 # --- reschedule
+
+
+def _continue(moment: _Moment) -> IterationStarted | None:
+    """Return an iteration for what remains of the plan that ended just now; None where too many in a row did nothing.
+
+    It waits neither for calm nor for the interval: the cluster is as the plan has left it.
+    """
+    rest = moment.view.unfinished
+    if rest is None or not rest.due or rest.idle >= _MOST_IDLE or moment.running:
+        return None
+    if moment.now - rest.at > timedelta(seconds=moment.settings.iteration_deadline_seconds):
+        return None
+    figures = {"seconds_since_end": _seconds_since(rest.at, moment.now) or 0.0, "idle": rest.idle}
+    return IterationStarted(
+        mode="reschedule",
+        version=moment.cluster.version,
+        reason=f"rest-after-{rest.reason}",
+        figures=FrozenMap(figures),
+        purpose="saving",
+        continues=rest.plan,
+    )
 
 
 def _obstacle(moment: _Moment, restless: Refusal | None, memory: Memory) -> Refusal | None:

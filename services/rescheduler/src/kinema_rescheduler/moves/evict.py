@@ -39,7 +39,7 @@ def _begin(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDec
     steer = ctx.unit("prefer-nodes", movers.key, number)
     chosen = steer.step.pods if steer is not None else ()
     victim = next((pod for pod in movers.victims if pod.uid in chosen), None)
-    if victim is None:
+    if victim is None or ctx.stopping:
         return OVER
     why = _refused_beside(ctx, victim.namespace)
     if why:
@@ -83,7 +83,7 @@ def _refused(ctx: ExecutionContext, movers: WorkloadMoves, progress: Progress) -
     if ctx.passed(progress.first, ctx.limits.evict_seconds):
         return skip(ctx, movers, progress.result, f"not evicted before its deadline: {progress.detail}")
     victim = ctx.cluster.pods_by_uid.get(progress.step.pods[0])
-    if victim is None:
+    if victim is None or ctx.stopping:
         return OVER
     if not movers.healthy or _paused_until(ctx, victim.key) > ctx.now:
         return WAIT

@@ -66,6 +66,8 @@ def roll(ctx: ExecutionContext, movers: WorkloadMoves) -> MoveDecision:
         return skip(ctx, movers, "gone", "its controller does not exist any more")
     patched = ctx.unit("roll", movers.key, 1)
     if patched is None:
+        if ctx.stopping:
+            return OVER
         ready = steered(ctx, movers, 1)
         return _patch(ctx, movers, workload) if ready.over else ready
     if patched.state == "open":

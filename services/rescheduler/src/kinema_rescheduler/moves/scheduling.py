@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kinema_core.events import EMPTY, Amounts, FrozenMap, Pod
-from kinema_core.model.resources import total
+from kinema_core.model.resources import add, fits, subtract, total
 from kinema_core.model.rolling import why_stuck
 from kinema_core.model.strategy import no_second_copy
 from kinema_core.model.volumes import with_attachments
@@ -15,7 +15,7 @@ from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.decision import OVER, WAIT, Blocked, MoveDecision, blocked, fail, skip, steering
 from kinema_rescheduler.moves.evict import evict
 from kinema_rescheduler.moves.roll import begin_roll, roll, rolled, unrolled
-from kinema_rescheduler.moves.room import Room
+from kinema_rescheduler.moves.room import Room, free_room
 from kinema_rescheduler.moves.surge import restoring, surge, unfinished
 from kinema_rescheduler.moves.waiting import hopeless
 from kinema_rescheduler.moves.workloads import WorkloadMoves, movers
@@ -50,13 +50,18 @@ def advance(ctx: ExecutionContext) -> Moves:
     decisions: list[MoveDecision] = []
     running: list[WorkloadMoves] = []
     idle: list[WorkloadMoves] = []
+    taken_back = ctx.execution.abort is not None  # rolling updates are, by the rollback
     for item in movers(ctx):
+        if taken_back and item.strategy == "rolling":
+            continue
         decision = abandon(ctx, item.key) if ctx.skipped(item.key) else _go_on(ctx, item)
         decisions.append(decision)
         if not decision.over:
             running.append(item)
         elif not ctx.skipped(item.key) and _left(ctx, item):
             idle.append(item)
+    if ctx.stopping:
+        return _last_moves(ctx, running, decisions)
     over = not running and not idle and not ctx.to_close
     moving = [_wave_of_unit(ctx, item) for item in running if not ctx.skipped(item.key)]
     waiting = [wave for item in idle for wave in _waves(ctx, item)]
@@ -65,6 +70,7 @@ def advance(ctx: ExecutionContext) -> Moves:
     due = [_due(ctx, item, wave) for item in idle if min(_waves(ctx, item)) <= wave]
     begun = _begin(ctx, running, due, later=max(waiting, default=wave) > wave)
     decisions += begun if running else hopeless(ctx, due, begun)
+    decisions.append(_misplaced(ctx, running, idle))
     moved = [item for item in (*running, *idle) if not ctx.skipped(item.key)]
     return Moves(
         bodies=tuple(body for one in decisions for body in one.bodies),
@@ -73,6 +79,18 @@ def advance(ctx: ExecutionContext) -> Moves:
         leaving=frozenset(pod.node for item in moved for pod in item.victims if pod.node is not None),
         stalled=not running and all(item.strategy == "rolling" for item in due),
         blocked=tuple(one.waits for one in decisions if one.waits is not None),
+    )
+
+
+def _last_moves(ctx: ExecutionContext, running: list[WorkloadMoves], decisions: list[MoveDecision]) -> Moves:
+    """Go on with the moves under way and begin none."""
+    under_way = {uid for item in running for uid in _under_way(ctx, item)}
+    nodes = (pod.node for item in running for pod in item.pods if pod.uid in under_way or item.strategy == "rolling")
+    return Moves(
+        bodies=tuple(body for one in decisions for body in one.bodies),
+        over=not running,
+        wave=ctx.route.end,
+        leaving=frozenset(name for name in nodes if name is not None),
     )
 
 
@@ -90,10 +108,10 @@ def _wave_of_unit(ctx: ExecutionContext, item: WorkloadMoves) -> int:
         return _waves(ctx, item)[0]
     steer = ctx.unit("prefer-nodes", item.key, ctx.units.get(item.key, 0))
     if steer is None:
-        return min(item.waves.values(), default=ctx.route.last)
+        return min(item.waves.values(), default=ctx.route.unplanned)
     known = [ctx.route.legs[uid][0].wave for uid in steer.step.pods if uid in ctx.route.legs]
     onward = [leg.wave for (key, _), leg in ctx.stopovers.items() if key == item.key]
-    return min(known or onward, default=ctx.route.last)
+    return min(known or onward, default=ctx.route.unplanned)
 
 
 def _due(ctx: ExecutionContext, item: WorkloadMoves, wave: int) -> WorkloadMoves:
@@ -177,7 +195,12 @@ def _begin(
 
 def _larger_first(item: WorkloadMoves) -> tuple[int, int, str]:
     requests = _requests(item)
-    return (-requests.get("cpu", 0), -requests.get("memory", 0), item.key)
+    return (*_size(requests), item.key)
+
+
+def _size(requests: Amounts) -> tuple[int, int]:
+    """Return what larger pods are sorted by first."""
+    return -requests.get("cpu", 0), -requests.get("memory", 0)
 
 
 def _sample(item: WorkloadMoves) -> Pod | None:
@@ -189,6 +212,27 @@ def _requests(item: WorkloadMoves) -> Amounts:
     return pod.requests if pod is not None else Amounts()
 
 
+def _coming(
+    ctx: ExecutionContext, running: list[WorkloadMoves], waiting: list[WorkloadMoves]
+) -> dict[str, list[tuple[Pod, Amounts]]]:
+    """Return pods whose moves have not begun, and what they will take, by planned node; without rolling updates."""
+    coming: dict[str, list[tuple[Pod, Amounts]]] = {}
+    unclosed = {one.node for one in ctx.to_close}
+    for place in ctx.plan.placements if unclosed else ():
+        pod = ctx.alive.get(place.uid) if place.source in unclosed and place.strategy != "rolling" else None
+        if pod is not None and pod.node == place.source:
+            coming.setdefault(place.to, []).append((pod, with_attachments(ctx.cluster, pod, pod.requests)))
+    begun = {uid for item in running for uid in _under_way(ctx, item)}
+    for item in [*waiting, *running]:
+        if item.strategy == "rolling" or ctx.skipped(item.key):
+            continue
+        for pod in item.victims:
+            if pod.uid in item.targets and pod.uid not in begun:
+                takes = with_attachments(ctx.cluster, pod, pod.requests)
+                coming.setdefault(item.targets[pod.uid], []).append((pod, takes))
+    return coming
+
+
 def _promised(
     ctx: ExecutionContext, running: list[WorkloadMoves], steered: list[WorkloadMoves]
 ) -> Mapping[str, Amounts]:
@@ -196,21 +240,43 @@ def _promised(
 
     On a full cluster one pod in another's place drives that one elsewhere, and so on until the last has no place.
     """
-    coming: dict[str, list[Amounts]] = {}
-    begun = {uid for item in running for uid in _under_way(ctx, item)}
-    unclosed = {one.node for one in ctx.to_close}
-    for place in ctx.plan.placements if unclosed else ():
-        pod = ctx.alive.get(place.uid) if place.source in unclosed and place.strategy != "rolling" else None
-        if pod is not None and pod.node == place.source:
-            coming.setdefault(place.to, []).append(with_attachments(ctx.cluster, pod, pod.requests))
-    for item in [*steered, *running]:
-        if item.strategy == "rolling" or ctx.skipped(item.key):
-            continue
-        for pod in item.victims:
-            if pod.uid in item.targets and pod.uid not in begun:
-                takes = with_attachments(ctx.cluster, pod, pod.requests)
-                coming.setdefault(item.targets[pod.uid], []).append(takes)
-    return {node: total(requests) for node, requests in coming.items()}
+    return {node: total(takes for _, takes in pods) for node, pods in _coming(ctx, running, steered).items()}
+
+
+def _misplaced(ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[WorkloadMoves]) -> MoveDecision:
+    """End the plan where others took room that it needs and no open node has as much: its rest is planned again.
+
+    Pods that landed elsewhere are such others, as are those that came since. Plans with stops are left to their waves:
+    room there comes and goes. Pods that have yet to leave a node still count on it here, and make room in time.
+    """
+    if ctx.route.temporary or any(len(legs) > 1 for legs in ctx.route.legs.values()):
+        return OVER
+    coming, free = _coming(ctx, running, idle), free_room(ctx.cluster)
+    leaving: dict[str, list[Amounts]] = {}
+    for pod, takes in (one for pods in coming.values() for one in pods):
+        leaving.setdefault(pod.node or "", []).append(takes)
+    under_way = {uid for item in running for uid in _under_way(ctx, item)}
+    going = [pod for item in running for pod in item.pods if pod.uid in under_way]
+    going += [pod for pods in ctx.evictable.values() for pod in pods if pod.terminating]
+    for pod in going:
+        leaving.setdefault(pod.node or "", []).append(with_attachments(ctx.cluster, pod, pod.requests))
+    open_nodes = sorted(name for name in ctx.mobility.open_nodes if name not in ctx.deletes)
+    over: list[Pod] = []
+    for name in open_nodes:
+        left = add(free[name], total(leaving.get(name, ())))
+        for pod, takes in sorted(coming.get(name, ()), key=lambda one: (*_size(one[1]), one[0].key)):
+            if fits(takes, left):
+                left = subtract(left, takes)
+            else:
+                over.append(pod)
+    promised = {name: total(takes for _, takes in pods) for name, pods in coming.items()}
+    room = Room(ctx.cluster, open_nodes, promised=promised) if over else None
+    for pod in over:
+        if room is not None and not room.take(pod, pod.requests, "", 1):
+            where = next(name for name, pods in coming.items() if any(one is pod for one, _ in pods))
+            detail = f"node {where} has no room left for {pod.key}, and no other open node has"
+            return MoveDecision(ctx.replan("misplaced", detail))
+    return OVER
 
 
 def _under_way(ctx: ExecutionContext, item: WorkloadMoves) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def _begin(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, num
     steer = ctx.unit("prefer-nodes", movers.key, number)
     chosen = steer.step.pods if steer is not None else ()
     victims = tuple(sorted(pod.uid for pod in movers.victims if pod.uid in chosen))
-    if not victims:
+    if not victims or ctx.stopping:
         return OVER
     step = Step(
         id=unit_id("surge-up", movers.key, number),

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kinema_core.events import FrozenMap, Node, Offer, Pod, StepFailed
+from kinema_core.events import POD_WAITS, FrozenMap, Node, Offer, Pod, StepFailed
 from kinema_core.model.checker.view import boot_site
 from kinema_core.model.match import node_admits
 from kinema_core.model.mobility import spot_allowed
@@ -39,7 +39,7 @@ def kept_waiting(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
     for pod in _waiting(ctx):
         why = _reason(ctx, pod, closed)
         if why and not _elsewhere(ctx, pod):
-            return ctx.give_up("pod-waits", f"{pod.key} {why}")
+            return ctx.give_up(POD_WAITS, f"{pod.key} {why}")
     return ()
 
 
@@ -112,10 +112,10 @@ def _would_take(ctx: ExecutionContext, node: Node, pod: Pod) -> bool:
 
 
 def hopeless(ctx: ExecutionContext, due: Sequence[WorkloadMoves], decisions: list[MoveDecision]) -> list[MoveDecision]:
-    """Abandon the first of the moves that are due where all of them wait for room that nothing under way would free.
+    """End the plan where all moves that are due wait for room that nothing under way would free: the rest is replanned.
 
-    One at a time: what was promised to its pods may be what the next one needs. Only Kinema's steps begin the wait
-    again, so that where that does not help, the next one follows at once.
+    Only Kinema's steps begin the wait again. Where only rolling updates wait, the first one is abandoned: the rest of
+    a plan has none.
 
     Args:
         ctx: with no move in progress.
@@ -125,10 +125,14 @@ def hopeless(ctx: ExecutionContext, due: Sequence[WorkloadMoves], decisions: lis
     waits = [one.waits for one in decisions if one.waits is not None and one.waits.reason == "no-room"]
     if not waits or len(waits) < len(decisions):
         return decisions
-    patience = min(ctx.limits.observed_seconds, ctx.limits.blocked_seconds)
+    patience = min(ctx.limits.no_room_seconds, ctx.limits.blocked_seconds)
     if not ctx.passed(ctx.last_step, patience) or _may_come(ctx, due):
         return decisions
-    return [skipping(ctx, waits[0]), *decisions[1:]]
+    rolling = {item.key for item in due if item.strategy == "rolling"}
+    first = next((one for one in waits if one.workload not in rolling), None)
+    if first is None:
+        return [skipping(ctx, waits[0]), *decisions[1:]]
+    return [MoveDecision(ctx.replan(first.reason, f"{first.workload}: {first.detail}")), *decisions[1:]]
 
 
 def _may_come(ctx: ExecutionContext, due: Sequence[WorkloadMoves]) -> bool:

@@ -86,7 +86,7 @@ def _movers(
         pods=tuple(sorted(pods, key=lambda pod: pod.key)),
         victims=tuple(sorted(victims, key=lambda pod: pod.key)),
         targets={uid: leg.to for uid, leg in legs.items() if leg.to not in ctx.disrupted},
-        waves={pod.uid: legs[pod.uid].wave if pod.uid in legs else ctx.route.last for pod in victims},
+        waves={pod.uid: legs[pod.uid].wave if pod.uid in legs else ctx.route.unplanned for pod in victims},
         requests=requests,
     )
 

@@ -25,7 +25,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import node_admits
 from kinema_core.model.mobility import Mobility, MobilityOptions, is_resident, listed, mobility
 from kinema_rescheduler.journal.execution import Execution, Progress
-from kinema_rescheduler.names import ABORT, keep_id, skip_id, taint_id, unit_id, untaint_id
+from kinema_rescheduler.names import ABORT, REPLAN, keep_id, skip_id, taint_id, unit_id, untaint_id
 from kinema_rescheduler.plan.closing import Closing, closings_of, most_closed
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.plan.route import Leg, Route, route_of
@@ -307,6 +307,15 @@ class ExecutionContext:
                 retry=False,
             ),
         )
+
+    @property
+    def stopping(self) -> bool:
+        """Return whether only the moves under way go on: an operator aborts the plan, or its rest is planned again."""
+        return self.execution.abort is not None or REPLAN in self.execution.verdicts
+
+    def replan(self, reason: str, detail: str) -> tuple[StepFailed, ...]:
+        """End the plan after the moves under way: what remains is planned again from the state that there is then."""
+        return self.verdict(REPLAN, reason, detail)
 
     def give_up(self, reason: str, detail: str) -> tuple[StepFailed, ...]:
         """Give the whole plan up."""

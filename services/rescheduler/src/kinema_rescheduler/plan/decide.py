@@ -26,7 +26,7 @@ from kinema_rescheduler.journal.execution import Execution, Journal, Verdict, of
 from kinema_rescheduler.moves.decision import Blocked
 from kinema_rescheduler.moves.scheduling import advance
 from kinema_rescheduler.moves.waiting import kept_waiting
-from kinema_rescheduler.names import DISRUPTED, taint_id, untaint_id
+from kinema_rescheduler.names import DISRUPTED, REPLAN, taint_id, untaint_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.plan.phases import (
@@ -36,6 +36,7 @@ from kinema_rescheduler.plan.phases import (
     clean,
     close,
     delete,
+    finish_marks,
     leftovers,
     needs_taints,
     off_limits,
@@ -43,7 +44,7 @@ from kinema_rescheduler.plan.phases import (
     rent,
     retire,
 )
-from kinema_rescheduler.plan.rollback import reason_to_abort, roll_back
+from kinema_rescheduler.plan.rollback import reason_to_abort, reason_to_fail, roll_back, take_rolls_back
 
 _UNKNOWN_PLAN: Final = ("unknown-plan", "its proposal is not in the log")
 
@@ -104,13 +105,26 @@ def decide(journal: Journal, cluster: Cluster, now: datetime, *, limits: Limits,
     stale = _stale(ctx) if not execution.steps else None
     if stale is not None:
         return (stale,)
-    cause = reason_to_abort(ctx)
-    if cause is not None:
+    return _next(ctx)
+
+
+def _next(ctx: ExecutionContext) -> tuple[Decision, ...]:
+    """Return what is next of an execution that may begin: forward, only its moves under way, or back."""
+    cause, able = reason_to_abort(ctx), _able(ctx)
+    if cause is not None and (reason_to_fail(ctx) is not None or not able):
         return _back(ctx, cause)
-    if execution.plan is None or ctx.blind:
+    if not able:
         return _unable(ctx)
-    phase = _forward(ctx)
-    return phase.bodies if phase.bodies or not phase.over else (_end(ctx),)
+    phase = _wind_down(ctx) if ctx.stopping else _forward(ctx)
+    if phase.bodies or not phase.over:
+        return phase.bodies
+    return _back(ctx, cause) if cause is not None else (_end(ctx),)
+
+
+def _able(ctx: ExecutionContext) -> bool:
+    """Return whether moves can go on: there is a plan and a state, and an abort does not wait for a doubtful one."""
+    doubtful = ctx.execution.abort is not None and missing_objects(ctx.cluster, ctx.limits.missing_share) is not None
+    return ctx.execution.plan is not None and not ctx.blind and not doubtful
 
 
 def _unable(ctx: ExecutionContext) -> tuple[Decision, ...]:
@@ -172,6 +186,31 @@ def _forward(ctx: ExecutionContext) -> Phase:
     return Phase(verdicts) if verdicts else _side_by_side(ctx, booting, ready)
 
 
+def _wind_down(ctx: ExecutionContext) -> Phase:
+    """End the moves under way and delete the nodes that they empty; open all others, and begin nothing.
+
+    What has been saved stays saved. After an operator's abort the rest is the rollback's.
+    """
+    whole, kept = _whole_state(ctx), off_limits(ctx)
+    if not whole.over or kept:
+        return Phase(kept) if whole.over else whole
+    moves = advance(ctx)
+    verdicts = _first_of_each([body for body in moves.bodies if isinstance(body, StepFailed)])
+    if verdicts:
+        return Phase(verdicts)
+    phases = (
+        Phase(moves.bodies, moves.over),
+        finish_marks(ctx),
+        delete(ctx, moves.leaving),
+        release(ctx),
+        take_rolls_back(ctx),
+    )
+    bodies = tuple(body for phase in phases for body in phase.bodies)
+    if bodies or not all(phase.over for phase in phases):
+        return Phase(bodies)
+    return Phase(over=True) if ctx.execution.abort is not None else clean(ctx)
+
+
 def _side_by_side(ctx: ExecutionContext, booting: Phase, ready: Phase) -> Phase:
     """Boot and close some nodes while others are emptied and deleted; verdicts come alone: they change all the rest."""
     moves = advance(ctx)
@@ -212,7 +251,9 @@ def _end(ctx: ExecutionContext) -> ExecutionCompleted | ExecutionAborted:
     if left:
         detail = "the plan was executed, but not all of Kinema's changes could be reverted"
         return _aborted(ctx.execution, ctx.fencing, "leftovers", detail, left, _figures(ctx))
-    return ExecutionCompleted(plan=ctx.execution.plan_id, fencing=ctx.fencing, figures=_figures(ctx))
+    verdict = ctx.execution.verdicts.get(REPLAN)
+    replan = verdict.reason if verdict is not None else ""
+    return ExecutionCompleted(plan=ctx.execution.plan_id, fencing=ctx.fencing, figures=_figures(ctx), replan=replan)
 
 
 def _aborted(

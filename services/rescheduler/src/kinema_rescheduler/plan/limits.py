@@ -28,7 +28,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     refused_seconds: float = 15.0
     """Time for which a controller may report that it cannot create pods: a passing cause, as two writers at one
     quota, is over by then."""
-    unschedulable_seconds: float = 60.0
+    unschedulable_seconds: float = 15.0
     """Time for which a new pod may wait where only Kinema's taint keeps it off a node with room, or a node on sale
     would take it: then the plan is aborted."""
     roll_seconds: float = 3600.0
@@ -41,7 +41,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Deadline of every other single write to the cluster."""
     blocked_seconds: float = 600.0
     """Time for which a move may wait for a healthy workload or for room while nothing else goes on; for room that
-    nothing under way would free, `observed_seconds` at most."""
+    nothing under way would free, `no_room_seconds` at most."""
+    no_room_seconds: float = 15.0
+    """Time for which moves wait for room that nothing under way would free. Then the plan ends after the moves under
+    way, and what remains is planned again."""
     terminating_seconds: float = 600.0
     """Time for which a node waits for terminating pods."""
     observed_seconds: float = 60.0

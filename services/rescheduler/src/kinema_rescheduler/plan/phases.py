@@ -97,6 +97,11 @@ def close(ctx: ExecutionContext, moves: Moves) -> Phase:
     return Phase(intents(bodies, ctx.limits.max_parallel_marks, open_now), over)
 
 
+def finish_marks(ctx: ExecutionContext) -> Phase:
+    """Wait for boots and taints that are under way; none is tried again."""
+    return Phase(over=not any(progress.step.kind in {"boot", "taint"} for progress in ctx.execution.open_steps))
+
+
 def _starved(ctx: ExecutionContext, moves: Moves) -> bool:
     """Return whether no closed node is emptied before another one is closed."""
     if not moves.stalled or ctx.execution.open_steps:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kinema_core.events import Node, Step
 from kinema_rescheduler.journal.execution import Progress, Verdict
+from kinema_rescheduler.moves.roll import rolled
 from kinema_rescheduler.moves.scheduling import abandon
 from kinema_rescheduler.names import ABORT, CLAIMED, taint_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext
@@ -17,11 +18,15 @@ _NEVER_MADE = frozenset({"stock-out", "quota", "permission", "denied", "invalid"
 
 
 def reason_to_abort(ctx: ExecutionContext) -> Verdict | None:
-    """Return why the plan is aborted: the first cause in time; None while it goes on."""
+    """Return why the plan is aborted: the first cause in time, an operator's word included; None while it goes on."""
+    causes = [cause for cause in (ctx.execution.abort, reason_to_fail(ctx)) if cause is not None]
+    return min(causes, key=lambda cause: (cause.time, cause.reason), default=None)
+
+
+def reason_to_fail(ctx: ExecutionContext) -> Verdict | None:
+    """Return the first failure in time for which the plan is rolled back; None where there is none."""
     execution, limits = ctx.execution, ctx.limits
     causes = [execution.verdicts[ABORT]] if ABORT in execution.verdicts else []
-    if execution.abort is not None:
-        causes.append(execution.abort)
     for progress in execution.steps.values():
         if progress.lost and progress.step.kind in {"boot", "taint"}:
             assert progress.ended is not None
@@ -62,6 +67,14 @@ def _taking_back(ctx: ExecutionContext) -> bool:
 def _moves(ctx: ExecutionContext) -> Phase:
     decisions = [abandon(ctx, key) for key in sorted(ctx.units)]
     return Phase(tuple(body for one in decisions for body in one.bodies), all(one.over for one in decisions))
+
+
+def take_rolls_back(ctx: ExecutionContext) -> Phase:
+    """Begin to take rolling updates back that an operator's abort has met; the rollback waits for their end."""
+    if ctx.execution.abort is None:
+        return Phase(over=True)
+    decisions = [abandon(ctx, key) for key in sorted(ctx.units) if rolled(ctx, key)]
+    return Phase(tuple(body for one in decisions for body in one.bodies), over=True)
 
 
 def _nodes(ctx: ExecutionContext) -> Phase:

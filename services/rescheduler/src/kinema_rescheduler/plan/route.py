@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from kinema_core.events import Plan
@@ -34,6 +35,12 @@ class Route:
     """By node name, sorted."""
     last: int
     """The last wave."""
+
+    @cached_property
+    def unplanned(self) -> int:
+        """Return the wave in which pods move that the plan does not know: after those that it knows in several."""
+        waves = {leg.wave for legs in self.legs.values() for leg in legs}
+        return waves.pop() if len(waves) == 1 else self.last
 
     @property
     def end(self) -> int:

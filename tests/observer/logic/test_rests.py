@@ -1,0 +1,55 @@
+"""What remains of a plan that ended early is asked for at once, as long as that leads anywhere."""
+
+from __future__ import annotations
+
+import pytest
+from tests.observer import log_events as log
+from tests.observer.log_events import at, view
+from tests.observer.logic.test_loop import decide
+from tests.support.builders import tiny
+
+from kinema_core.events import ExecutionAborted, IterationStarted
+from kinema_observer.logic.loop import Memory
+
+STORY: list[log.Timed] = [(0.0, "it-1", log.started("reschedule")), (1.0, "it-1", log.accepted())]
+REST = IterationStarted(mode="reschedule", version=2, reason="rest-after-misplaced", continues="p1")
+
+
+def test_the_rest_of_a_plan_is_asked_for_at_once() -> None:
+    """Neither calm nor the interval between plans is waited for; the plan that is continued is named."""
+    found = decide(tiny(), view(*STORY, (9.0, "it-1", log.ended(3))), now=at(10), memory=Memory())
+    assert found.start is not None
+    assert (found.start.reason, found.start.continues) == ("rest-after-misplaced", "p1")
+    assert found.start.mode == "reschedule"
+
+
+def test_the_rest_of_a_plan_is_asked_for_once() -> None:
+    """After its iteration any further plan waits as usual."""
+    story = [*STORY, (9.0, "it-1", log.ended(3)), (10.0, "it-2", REST), (11.0, "it-2", log.none())]
+    assert decide(tiny(), view(*story), now=at(12), memory=Memory()).start is None
+
+
+def test_a_plan_that_reached_its_end_is_not_continued() -> None:
+    """Its end names no reason."""
+    assert decide(tiny(), view(*STORY, (9.0, "it-1", log.finished())), now=at(10), memory=Memory()).start is None
+
+
+@pytest.mark.parametrize(("reason", "continued"), [("pod-waits", True), ("operator", False), ("stock-out", False)])
+def test_an_aborted_plan_is_continued_only_after_it_made_way_for_a_pod(reason: str, continued: bool) -> None:
+    """What an operator aborts stays aborted, and a provider without machines is not asked again at once."""
+    end = ExecutionAborted(plan="p1", fencing=1, reason=reason, detail="")
+    found = decide(tiny(), view(*STORY, (9.0, "it-1", end)), now=at(10), memory=Memory())
+    assert (found.start is not None) is continued
+
+
+@pytest.mark.parametrize(("deleted", "continued"), [((0, 0, 1), True), ((0, 0, 0), False), ((1, 0, 0), True)])
+def test_executions_that_lead_nowhere_are_not_continued_for_ever(deleted: tuple[int, ...], continued: bool) -> None:
+    """Three in a row without a node deleted are enough; one that deletes a node begins the count again."""
+    story = [*STORY]
+    for number, count in enumerate(deleted):
+        story += [
+            (10.0 * number + 5, f"it-{number + 1}", log.ended(count)),
+            (10.0 * number + 6, f"it-{number + 2}", REST),
+        ]
+    found = decide(tiny(), view(*story[:-1]), now=at(100), memory=Memory())
+    assert (found.start is not None) is continued
