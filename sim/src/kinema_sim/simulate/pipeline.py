@@ -52,7 +52,7 @@ from kinema_optimizer.service import Optimizer
 from kinema_optimizer.settings import PolicyName, PolicySettings
 from kinema_optimizer.settings import Settings as OptimizerSettings
 from kinema_optimizer.solvers.stopping import WorkStop
-from kinema_predictor.service import Observed, Predictor
+from kinema_predictor.service import Predictor
 from kinema_predictor.settings import Settings as PredictorSettings
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
@@ -374,8 +374,6 @@ class Pipeline:
         wanted = stage.wants(event)
         cluster = self._observer.cluster or Cluster()
         state: object = None if isinstance(wanted, NoState) else cluster
-        if state is not None and stage.name == "predictor":
-            state = Observed(cluster=cluster)
         version = 0 if isinstance(wanted, NoState) else cluster.version
         bodies = await stage.handle(event, state, Moment(self._clock.now()))
         for n, body in enumerate(bodies):
