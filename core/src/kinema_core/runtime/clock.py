@@ -26,7 +26,9 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clock, or one that starts at `epoch` and runs `speed` times as fast.
 
-    Advances by the monotonic clock, so that a correction of the system time never turns events around.
+    The machine's clock is followed, also where it was set after the process had started, or the machine was suspended.
+    Time never goes back: while the machine's clock is behind, this one runs at half its speed. Another epoch or speed
+    advances by the monotonic clock alone.
     """
 
     def __init__(self, *, speed: float = 1.0, epoch: datetime | None = None, started: float | None = None) -> None:
@@ -37,13 +39,20 @@ class SystemClock:
         origin = datetime.fromtimestamp(wall, UTC)
         if epoch is not None and started is not None:
             origin = epoch + timedelta(seconds=(wall - started) * speed)
+        self._follows = epoch is None and speed == 1.0
         self._origin = origin
         self._monotonic = time.monotonic()
         self.speed = speed
 
     def now(self) -> datetime:
         """Return the time now, UTC."""
-        return self._origin + timedelta(seconds=(time.monotonic() - self._monotonic) * self.speed)
+        monotonic = time.monotonic()
+        passed = timedelta(seconds=(monotonic - self._monotonic) * self.speed)
+        if not self._follows:
+            return self._origin + passed
+        wall = datetime.fromtimestamp(time.time(), UTC)  # noqa: TID251 - the one place that reads the clock
+        self._origin, self._monotonic = max(wall, self._origin + passed / 2), monotonic
+        return self._origin
 
     async def sleep(self, seconds: float) -> None:
         """Wait `seconds` of this clock, `seconds / speed` of the machine's."""
