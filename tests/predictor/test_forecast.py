@@ -87,6 +87,7 @@ def test_request_moves_towards_the_need_by_at_most_a_tenth() -> None:
     """400m with a need of 100m becomes 360m: a bound on the step, not a factor."""
     forecast = only(shop())
     assert forecast.predicted["cpu"] == 100
+    assert forecast.samples == 288
     assert forecast.requests_after["cpu"] == 360
 
 

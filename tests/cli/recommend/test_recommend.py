@@ -26,6 +26,7 @@ BAND = UsageBand(
     offsets=(14, -3),
     horizon_seconds=86_400,
     days=7.0,
+    steps=2016,
     coverage=0.99,
     above=0.047,
     loss=2.0,

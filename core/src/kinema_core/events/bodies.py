@@ -230,6 +230,8 @@ class UsageBand(Wire, frozen=True, kw_only=True, omit_defaults=False):
     horizon_seconds: float
     days: float
     """Of history."""
+    steps: int
+    """The same in steps."""
     coverage: float
     """Share of its steps that have a sample."""
     above: float

@@ -128,8 +128,13 @@ def compacted(steps: Sequence[UsageResampled], *, start: datetime) -> UsageCompa
                 continue
             for key, value in zip(step.workloads, values, strict=True):
                 table[quantity * plane + place[key] * BLOCK_STEPS + at] = value
-    packed = zstandard.ZstdCompressor(level=3).compress(_split(_little(table)))
-    return UsageCompacted(start=start, step_seconds=step_seconds, steps=BLOCK_STEPS, workloads=keys, table=packed)
+    return checkpoint(_little(table), keys, start=start, step_seconds=step_seconds)
+
+
+def checkpoint(codes: bytes, workloads: tuple[str, ...], *, start: datetime, step_seconds: float) -> UsageCompacted:
+    """Return a checkpoint of little-endian codes: quantity, then workload, then step."""
+    table = zstandard.ZstdCompressor(level=3).compress(_split(codes))
+    return UsageCompacted(start=start, step_seconds=step_seconds, steps=BLOCK_STEPS, workloads=workloads, table=table)
 
 
 def step_start(moment: datetime, step_seconds: float, steps: int = 1) -> datetime:

@@ -287,7 +287,7 @@ def _forecast(asked: _Asked, judged: WorkloadJudged) -> WorkloadForecast:
         requests_before=current,
         requests_after=FrozenMap({**current, **after}) if worth else current,
         predicted=FrozenMap({band.resource: band.need for band in judged.bands}),
-        samples=0 if cpu is None else round(cpu.days * 1000),
+        samples=0 if cpu is None else cpu.steps,
     )
 
 

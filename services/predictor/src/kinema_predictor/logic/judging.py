@@ -167,6 +167,7 @@ def _judged(
                 offsets=tuple(round(float(outcome.offsets[row, index])) for index in chosen),
                 horizon_seconds=task.horizon * task.step_seconds,
                 days=round(past.shape[1] / task.per_day, 3),
+                steps=past.shape[1],
                 coverage=round(float(coverage[row]), 4),
                 above=round(float(outcome.above[row]), 4),
                 loss=float(f"{outcome.losses[row].min():.5g}"),
