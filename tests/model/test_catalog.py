@@ -175,11 +175,32 @@ def test_labels_of_a_new_node() -> None:
         "kubernetes.io/hostname": "new-1",
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "arm64",
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": "arm64",
         "node.kubernetes.io/instance-type": "m4",
         "topology.kubernetes.io/zone": "a",
         "kinema.io/capacity-type": "on-demand",
         "team": "x",
     }
+
+
+def test_labels_that_all_nodes_of_a_type_have_are_assumed_on_new_ones() -> None:
+    """Where two or more have them, no row of the type names the key, and no row denies it; places and marks aside."""
+    tier = {"tier": "web", "kinema.io/x": "y"}
+    state = cluster(
+        node("n1", labels={**tier, "rack": "1"}),
+        node("n2", labels=tier),
+        node("n3", machine="m8", labels={"only": "1"}),
+    )
+    rows = f"{HEADER},labels\nm4,4,16,0.17,{{}}\nm8,8,32,0.3,"
+    known = {each.machine_type: each for each in offers(rows.format(""), state).values()}
+    assert (known["m4"].labels["tier"], known["m4"].assumed_labels) == ("web", ("tier",))
+    assert known["m8"].assumed_labels == ()
+    for text in ("tier-", "tier=db"):
+        each = offers(rows.format(text), state)["m4/a/on-demand"]
+        assert (each.labels.get("tier"), each.assumed_labels) == ({"tier=db": "db"}.get(text), ())
+    each = offers(rows.format("beta.kubernetes.io/os-"), state)["m4/a/on-demand"]
+    assert "beta.kubernetes.io/os" not in each.labels
 
 
 def test_the_formula_counts_where_nothing_else_is_known() -> None:

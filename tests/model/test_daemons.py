@@ -96,9 +96,7 @@ def test_mirror_pods_that_every_node_has_are_on_new_nodes_too() -> None:
     assert daemon_requests(state, name="new", labels=labels(), taints=()) == requested(120, 0, 1)
 
 
-@pytest.mark.parametrize(
-    "odd", [unreadable("Pod kube-system/x", node="n2"), unreadable("Pod x", namespace=""), unreadable("Object x")]
-)
+@pytest.mark.parametrize("odd", [unreadable("Pod kube-system/x", node="n2"), unreadable("Pod x", namespace="")])
 def test_an_unreadable_pod_may_be_the_mirror_that_its_node_lacks(odd: ClusterObject) -> None:
     """A mirror missing only where something could not be read still counts as common; what is lost may be anywhere."""
     state = cluster(node("n1"), node("n2"), mirror("proxy", node="n1", cpu=100), odd)

@@ -26,8 +26,8 @@ def test_a_taint_that_all_nodes_of_a_type_have_and_their_offer_has_not_is_told(b
     assert ("its offer has not" in bench.run().stderr) == (len(types) > 1)
 
 
-def test_a_label_that_pods_ask_for_and_the_offer_has_not_is_told(bench: Bench) -> None:
-    """A new node without it is no place for them, and a daemon set that selects by it takes no room there."""
+def test_a_label_that_pods_ask_for_is_assumed_on_new_nodes_and_stated(bench: Bench) -> None:
+    """Unless the row denies it: a new node without it is no place for them."""
     objects = spread()
     for one in objects:
         if one["kind"] == "Node":
@@ -36,9 +36,14 @@ def test_a_label_that_pods_ask_for_and_the_offer_has_not_is_told(bench: Bench) -
             one["spec"]["nodeSelector"] = {"pool": "a"}
     bench.snapshot.write_bytes(text(objects))
     said = bench.run().stderr
-    assert "have the label pool=a (required by pods or daemon sets), but its offer does not;" in said
+    assert "are assumed to have the label pool=a (required by pods or daemon sets), as its" in said
     assert "color" not in said
     assert "hostname" not in said
+    bench.catalog.write_text(
+        "machine_type,vcpus,memory_gib,usd_per_hour,labels\nm2,2,8,0.09,pool-\nm4,4,16,0.17,pool-\n"
+    )
+    said = bench.run().stderr
+    assert "have the label pool=a (required by pods or daemon sets), but its offer does not;" in said
 
 
 def test_a_resource_that_offers_leave_out_is_told_where_that_means_no_limit(bench: Bench) -> None:

@@ -30,7 +30,9 @@ def test_an_unreadable_object_freezes_its_node_and_is_named() -> None:
     assert [one.object for one in found.quarantined] == ["Pod shop/odd"]
 
 
-def test_an_object_of_no_kind_freezes_every_node() -> None:
-    """It may be a pod on any of them."""
-    state = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"]), unreadable("Object unnamed-1"))
-    assert actions(plan(state)) == {"n1": "keep", "n2": "keep"}
+def test_an_object_of_no_kind_freezes_nothing_and_is_named() -> None:
+    """No API server lists one: the entry is damage to the file."""
+    state = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"]), unreadable("Object nameless-1"))
+    found = plan(state)
+    assert "delete" in actions(found).values()
+    assert [one.object for one in found.quarantined] == ["Object nameless-1"]

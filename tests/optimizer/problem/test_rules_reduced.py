@@ -249,6 +249,17 @@ def test_pods_whose_rule_is_broken_already_stay(rules: PlacementRules, places: l
     assert found.packing.node_fixed.tolist() == [True, False]
 
 
+@pytest.mark.parametrize(("places", "alone"), [(["n1", "n2", "n3"], True), (["n1", "n2"], False)])
+def test_pods_that_keep_each_other_out_of_every_zone_stay_in_every_plan(places: list[str], alone: bool) -> None:
+    """A surge starts a second copy, which no zone lets in; the bound pays for their nodes."""
+    nodes = [node("n1"), node("n2", zone="b"), node("n3", zone="c")]
+    found = built(nodes, deployed("web", places, rules=apart("web", ZONE)))
+    assert {held.code for held in found.restricted.values()} == ({"anti-affinity-alone"} if alone else set())
+    assert found.packing.node_fixed.tolist() == found.relaxed.node_fixed.tolist() == [alone] * 3
+    evicted = deployed("web", places, rules=apart("web", ZONE), annotations={"kinema.io/strategy": "evict"})
+    assert not built(nodes, evicted).restricted
+
+
 def test_volumes_say_where_their_pods_can_be() -> None:
     """By the node affinity of the volume; in the relaxed problem too."""
     term = NodeTerm(expressions=(Requirement(key=ZONE, operator="In", values=("b",)),))

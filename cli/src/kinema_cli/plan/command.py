@@ -59,6 +59,7 @@ class Objective(StrEnum):
     """Quantity to minimize."""
 
     COST = "cost"
+    LEAST_COST = "least-cost"
     ENERGY = "energy"
 
 
@@ -101,7 +102,7 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     kubeconfig: Kubeconfig = None,
     namespace: Namespace = "",
     objective: Annotated[
-        Objective, typer.Option("--objective", metavar="NAME", help="What to minimize: cost or energy.")
+        Objective, typer.Option("--objective", metavar="NAME", help="Cost, least-cost (moves have no price) or energy.")
     ] = Objective.COST,
     max_utilization: Annotated[
         int,
@@ -252,7 +253,7 @@ def _window(options: PlanOptions) -> Window:
     energy = options.objective is Objective.ENERGY
     try:
         return Window(
-            objective="energy" if energy else "cost",
+            objective=options.objective.value,
             max_utilization_percent=options.max_utilization,
             move_price_usd=None if energy else options.move_price,
             move_price_watts=options.move_price if energy else None,

@@ -28,6 +28,7 @@ def catalog_warnings(snapshot: Snapshot, offers: Sequence[Offer]) -> Iterator[st
         sold = [offer for offer in offers if offer.machine_type == machine]
         yield from _absent(machine, "taint", sorted(_taints(alike, sold)))
         yield from _absent(machine, "label", sorted(_labels(alike, sold, asked)))
+        yield from _assumed(machine, len(alike), sold, asked)
     yield from _unlimited(snapshot, offers)
     yield from _pods_per_node(snapshot, [offer for offer in offers if offer.machine_type not in nodes])
 
@@ -53,6 +54,17 @@ def _absent(machine: str, what: str, lacking: Sequence[str]) -> Iterator[str]:
         yield (
             f"all nodes of machine type {machine} have the {what} {', '.join(lacking)}{why}, but its offer does not; "
             f"if new nodes have it, set the catalog's column `{what}s`"
+        )
+
+
+def _assumed(machine: str, nodes: int, sold: Sequence[Offer], asked: frozenset[str]) -> Iterator[str]:
+    """Yield the labels that pods ask for and new nodes are assumed to have, as the live ones do."""
+    found = {(key, offer.labels[key]) for offer in sold for key in asked.intersection(offer.assumed_labels)}
+    if found:
+        shown = ", ".join(f"{key}={value}" for key, value in sorted(found))
+        yield (
+            f"new nodes of machine type {machine} are assumed to have the label {shown} (required by pods or daemon "
+            f"sets), as its {counted(nodes, 'node')} do; if they lack it, add `KEY-` to the catalog's column `labels`"
         )
 
 

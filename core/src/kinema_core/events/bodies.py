@@ -137,6 +137,8 @@ class Offer(Wire, frozen=True, kw_only=True, omit_defaults=False):
     pool: str = ""
     """Offers of one pool share what is `available`, such as one machine type in several zones; empty: no pool."""
     watts: float | None = None
+    assumed_labels: tuple[str, ...] = ()
+    """Keys of the labels that are not in the catalog: all live nodes of the type have them."""
 
 
 class CatalogPublished(Body, frozen=True, kw_only=True):

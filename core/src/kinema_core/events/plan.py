@@ -155,6 +155,10 @@ class Solve(Wire, frozen=True, kw_only=True, omit_defaults=False):
     method: str
     seed: int
     stops: tuple[Stop, ...] = ()
+    lost_to_order: float = 0.0
+    """USD per hour by which the best that was found costs less than the plan, because its moves have no order."""
+    move_price: float | None = None
+    """USD per hour that a move had to save, where no price was given; watts in a plan for energy."""
 
 
 class Plan(Wire, frozen=True, kw_only=True, omit_defaults=False):

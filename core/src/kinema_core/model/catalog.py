@@ -12,7 +12,9 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
-from kinema_core.events import Amounts, FrozenMap, Labels, Node, Offer
+import msgspec
+
+from kinema_core.events import EMPTY, Amounts, FrozenMap, Labels, Node, Offer
 from kinema_core.model.catalog_file import GIB, CatalogError, CatalogRow, dated, micro_usd, parse_catalog
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import HOSTNAME, parse_taints
@@ -36,6 +38,11 @@ __all__ = [
 INSTANCE_TYPE: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 ZONE: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 UNKNOWN: Final = "-"
+_KUBELETS: Final = ("kubernetes.io/os", "kubernetes.io/arch")
+"""Labels that kubelets set by themselves, and under their older names too."""
+_OWN_LABELS: Final = frozenset({HOSTNAME, *ZONE, CAPACITY_TYPE})
+_OWN_PREFIXES: Final = ("kinema.io/", "node-role.kubernetes.io/", "node.kubernetes.io/exclude", "topology.")
+"""Beginnings of labels that a new node of the type need not get: Kinema's marks, roles, and places."""
 MAX_PODS: Final = 110
 """Pods on a new node of a type that no live node is of, where its row does not say otherwise: the kubelet's default."""
 _SHARED_CORE: Final = ("e2-micro", "e2-small", "e2-medium")
@@ -139,9 +146,11 @@ def offers_from(rows: Iterable[CatalogRow], cluster: Cluster) -> tuple[Offer, ..
     """
     zones = sorted({zone for node in cluster.nodes if (zone := machine_of(node)[1]) != UNKNOWN})
     live, unseen = _live_allocatable(cluster), _least_attachable(cluster)
+    rows, common = tuple(rows), common_labels(cluster)
     counts: dict[str, int] = {}
     offers: list[Offer] = []
     for row in rows:
+        assumed = _assumed(row, rows, common.get((row.machine_type, row.capacity_type), EMPTY))
         places = [row.zone] if row.zone is not None else zones or [UNKNOWN]
         for zone in places:
             base = f"{row.machine_type}/{zone}/{row.capacity_type}"
@@ -149,8 +158,49 @@ def offers_from(rows: Iterable[CatalogRow], cluster: Cluster) -> tuple[Offer, ..
             name = base if counts[base] == 1 else f"{base}#{counts[base]}"
             shared = row.available is not None and len(places) > 1
             pool = f"{row.machine_type}/*/{row.capacity_type}@{row.line}" if shared else ""
-            offers.append(_offer(row, name=name, zone=zone, pool=pool, live=live.get(row.machine_type, unseen)))
+            made = _offer(row, name=name, zone=zone, pool=pool, live=live.get(row.machine_type, unseen))
+            more = {key: value for key, value in assumed.items() if key not in made.labels}
+            known = {key: value for key, value in made.labels.items() if key not in row.denied}
+            offers.append(
+                msgspec.structs.replace(made, labels=FrozenMap({**more, **known}), assumed_labels=tuple(sorted(more)))
+            )
     return tuple(offers)
+
+
+def common_labels(cluster: Cluster) -> Mapping[tuple[str, str], Labels]:
+    """Labels that all live nodes of a machine type and capacity type have, of types with two nodes or more.
+
+    Without those that say which node it is, where it is or how it fares, and not of which kind it is.
+    """
+    alike: dict[tuple[str, str], list[Node]] = {}
+    for node in cluster.nodes:
+        machine, _, capacity_type = machine_of(node)
+        if machine != UNKNOWN:
+            alike.setdefault((machine, capacity_type), []).append(node)
+    return {
+        machine: FrozenMap(
+            {
+                key: value
+                for key, value in nodes[0].labels.items()
+                if not _is_own(key) and all(node.labels.get(key) == value for node in nodes)
+            }
+        )
+        for machine, nodes in alike.items()
+        if len(nodes) > 1  # a label of a single node may be its alone
+    }
+
+
+def _is_own(key: str) -> bool:
+    return key in _OWN_LABELS or key.startswith(_OWN_PREFIXES)
+
+
+def _assumed(row: CatalogRow, rows: Iterable[CatalogRow], common: Labels) -> Mapping[str, str]:
+    """Return labels of live nodes that new ones of the row are assumed to have: no row of its type has to do with them.
+
+    Rows that name a label distinguish pools of one type by it.
+    """
+    named = {key for one in rows if one.machine_type == row.machine_type for key in (*one.labels, *one.denied)}
+    return {key: value for key, value in common.items() if key not in named}
 
 
 def _offer(row: CatalogRow, *, name: str, zone: str, pool: str, live: Mapping[str, int]) -> Offer:
@@ -162,6 +212,7 @@ def _offer(row: CatalogRow, *, name: str, zone: str, pool: str, live: Mapping[st
         CAPACITY_TYPE: row.capacity_type,
         **row.labels,
     }
+    labels = {f"beta.{key}": labels[key] for key in _KUBELETS} | labels
     pods = MAX_PODS if row.max_pods is None else row.max_pods
     capacity = {"cpu": int(row.vcpus * 1000), "memory": row.memory, "pods": pods, **row.extended}
     return Offer(

@@ -83,6 +83,8 @@ class CatalogRow:
     zone: str | None = None
     capacity_type: Literal["on-demand", "spot"] = "on-demand"
     labels: Labels = EMPTY
+    denied: frozenset[str] = frozenset()
+    """Keys of labels that new nodes do not have, whatever live ones have."""
     taints: tuple[str, ...] = ()
     allocatable_cpu: int | None = None
     allocatable_memory: int | None = None
@@ -171,7 +173,8 @@ def _check_alike(rows: Iterable[CatalogRow]) -> None:
     for row in rows:
         if row.available is not None:
             continue
-        other = first.setdefault((row.machine_type, row.zone, row.capacity_type, row.labels, row.taints), row)
+        kind = row.machine_type, row.zone, row.capacity_type, row.labels, row.denied, row.taints
+        other = first.setdefault(kind, row)
         if other is not row:
             where = f" in {row.zone}" if row.zone else ""
             raise CatalogError(
@@ -225,6 +228,7 @@ def _row(row: CatalogLine) -> CatalogRow:
         zone=row.optional("zone", _name),
         capacity_type=row.optional("capacity_type", read_capacity_type) or "on-demand",
         labels=row.optional("labels", _labels) or EMPTY,
+        denied=row.optional("labels", _denied) or frozenset(),
         taints=row.optional("taints", _taints) or (),
         allocatable_cpu=row.optional("allocatable_cpu_m", _whole),
         allocatable_memory=row.optional("allocatable_memory_bytes", _whole),
@@ -355,7 +359,16 @@ def _pair(part: str) -> tuple[str, str]:
 
 
 def _labels(text: str) -> Labels:
-    return FrozenMap(dict(_pair(part) for part in _parts(text)))
+    return FrozenMap(dict(_pair(part) for part in _parts(text) if not _denies(part)))
+
+
+def _denied(text: str) -> frozenset[str]:
+    return frozenset(part[:-1] for part in _parts(text) if _denies(part))
+
+
+def _denies(part: str) -> bool:
+    """Return whether it is `key-`, as kubectl takes a label away."""
+    return part.endswith("-") and "=" not in part and len(part) > 1
 
 
 def _taints(text: str) -> tuple[str, ...]:

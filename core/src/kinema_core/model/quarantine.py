@@ -1,4 +1,8 @@
-"""Quarantine: what unreadable objects freeze, as an object that cannot be read may forbid anything."""
+"""Quarantine: what unreadable objects freeze, as an object that cannot be read may forbid anything.
+
+No API server lists an object that states no kind or no name. Where the rest of an entry can be read, it is damage to a
+file: it is reported, and freezes nothing but the node that it names.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,9 @@ from kinema_core.model.derived import derived
 NO_KIND: Final = "Object"
 """Stands for the kind of an object that states none: it may be anything."""
 UNNAMED: Final = "unnamed-"
-"""Beginning of the name of an object that states none."""
+"""Beginning of the name of an object whose name cannot be read."""
+NAMELESS: Final = "nameless-"
+"""Beginning of the name of an object that can be read and states none."""
 _CONTROLLERS: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "Job")
 _HARMLESS: Final = (
     "Pod",  # bound, it freezes its node; pending, there is nothing to disturb; see `_lost`
@@ -50,6 +56,8 @@ def quarantine_of(cluster: Cluster) -> Quarantine:
         space = _namespace(item, kind, key)
         if node:
             nodes.setdefault(node, item.object)
+        elif _is_damage(kind, key):
+            continue
         elif _lost(item, kind):
             for each in cluster.nodes:  # it runs somewhere: whichever node is deleted may be its own
                 nodes.setdefault(each.name, item.object)
@@ -59,6 +67,12 @@ def quarantine_of(cluster: Cluster) -> Quarantine:
             for each_space in (space,) if space else _spaces(cluster):
                 namespaces.setdefault(each_space, item.object)
     return Quarantine(MappingProxyType(nodes), MappingProxyType(namespaces), MappingProxyType(controllers))
+
+
+def _is_damage(kind: str, key: str) -> bool:
+    """Return whether it stands for an entry that states no kind or no name, and can be read otherwise."""
+    name = key.rpartition("/")[2]
+    return name.startswith(NAMELESS) or (kind == NO_KIND and not name.startswith(UNNAMED))
 
 
 def _lost(item: Quarantined, kind: str) -> bool:

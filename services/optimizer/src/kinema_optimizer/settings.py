@@ -56,7 +56,7 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     move_price_usd: float | None = None
     """USD per hour that a plan has to save for each pod that it moves, where the window sets none and money counts.
 
-    null: among the plans within 0.1% of the least cost, the one with the fewest moves. To six decimals.
+    null: the objective's, a tenth of what a pod costs on average where moves have no limit. To six decimals.
     """
     max_moves: int | None = None
     """Most pods that a plan moves, where the window sets no number; null: any number. A stop counts too."""

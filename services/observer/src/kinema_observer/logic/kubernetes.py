@@ -16,7 +16,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from kinema_core.events import ClusterObject, Quarantined
-from kinema_core.model.quarantine import NO_KIND, UNNAMED
+from kinema_core.model.quarantine import NAMELESS, NO_KIND, UNNAMED
 from kinema_observer.errors import UnreadableFieldError, UnreadableListError
 from kinema_observer.logic import controllers, drivers, infrastructure, pods, wire
 from kinema_observer.logic.drivers import Seen
@@ -224,15 +224,22 @@ def _fault(error: BaseException) -> UnreadableFieldError:
 
 def _quarantine(kind: str, raw: bytes | msgspec.Raw, fault: UnreadableFieldError) -> Reading:
     """Name the unreadable object as well as its text allows."""
+    value, decoded = None, True
     try:
         value = msgspec.json.decode(raw)
     except UNREADABLE:
-        value = None
+        decoded = False
     name, namespace = _text(value, "metadata", "name"), _text(value, "metadata", "namespace")
     if kind == "Pod" and _text(value, "status", "phase") in pods.FINISHED:
         return Reading(f"{namespace}/{name}", _text(value, "metadata", "resourceVersion") or "", None)
+    # It states no name, or what it states cannot be read.
+    stated = (
+        decoded
+        and isinstance(_at(value, "metadata"), (dict, type(None)))
+        and _at(value, "metadata", "name") in (None, "")
+    )
     # Without a name the text itself stands for it, so that the same object is quarantined once.
-    known = name or f"{UNNAMED}{sha256(bytes(raw)).hexdigest()[:12]}"
+    known = name or f"{NAMELESS if stated else UNNAMED}{sha256(bytes(raw)).hexdigest()[:12]}"
     key = f"{namespace}/{known}" if namespace else known
     node = name if kind in _NODES_OWN else _text(value, "spec", "nodeName") if kind == "Pod" else None
     space = name if kind == "Namespace" else namespace

@@ -35,8 +35,8 @@ class BackgroundBound:
         self._rough = self._pool.submit(lower_bound, self._problem, unplaced)
 
     def sharpen(self, patterns: Callable[[], Sequence[NodeLoad]]) -> None:
-        """Start the pattern bound from these fillings of machines on sale, unless there are too many classes."""
-        if len(self._problem.pending) <= WHOLE_CLUSTER_CLASSES:
+        """Start the pattern bound, once, from these fillings of machines on sale, unless there are too many classes."""
+        if self._sharp is None and len(self._problem.pending) <= WHOLE_CLUSTER_CLASSES:
             rough, ends = self._rough, self._stop.beside(PHASE)
             begin = patterns if self._alike else tuple
             self._sharp = self._pool.submit(lambda: pattern_bound(self._problem, rough.result(), begin(), ends))

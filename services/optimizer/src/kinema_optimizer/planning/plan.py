@@ -14,6 +14,7 @@ from itertools import count, islice
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from kinema_core.events import (
     Cost,
@@ -37,7 +38,7 @@ from kinema_core.model.pod_rules import listed_by_key
 from kinema_optimizer.problem.compile import Compiled
 from kinema_optimizer.problem.instance import Solution
 from kinema_optimizer.problem.pods import Mover
-from kinema_optimizer.problem.solution import Given, NamedSolution
+from kinema_optimizer.problem.solution import Given, Incumbent, NamedSolution, filling
 from kinema_optimizer.request.objective import MICRO, SLACK
 
 
@@ -169,6 +170,21 @@ def of_names(compiled: Compiled, found: NamedSolution) -> Outcome:
     )
 
 
+def names_of(compiled: Compiled, outcome: Outcome) -> NamedSolution:
+    """Return the outcome as a solution by name: `of_names` gives it back."""
+    cluster = compiled.question.cluster
+    return NamedSolution(
+        assignment={**outcome.targets, **{mover.pod.key: None for mover in outcome.lost}},
+        boots={
+            name: tuple(offer.name for offer in alike)
+            for name, alike in zip(new_names(cluster), outcome.boots, strict=False)
+        },
+        deleted=tuple(node.name for node, keep in zip(cluster.nodes, outcome.keep, strict=True) if not keep),
+        updates=outcome.updates,
+        alike=tuple((key,) for key in outcome.targets),
+    )
+
+
 def of_packing(compiled: Compiled, packing: Solution) -> Outcome:
     """Return the outcome of a packing."""
     compiled = compiled.grouped if packing.updates is None else compiled
@@ -191,6 +207,38 @@ def of_packing(compiled: Compiled, packing: Solution) -> Outcome:
     trains = (mover for one in compiled.classes for mover in one.stays if mover.others and mover.pod.key in targets)
     targets |= {other.key: targets[mover.pod.key] for mover in trains for other in mover.others}
     return Outcome(keep, boots, targets, lost, updates)
+
+
+def incumbent_of(compiled: Compiled, outcome: Outcome) -> Incumbent | None:
+    """Return the outcome as a state of `compiled.packing`, to be searched on; None where it is none.
+
+    Where pods that go together do not, or a node that keeps all its pods loses some, it is no state of that problem.
+    """
+    made, instance = compiled.grouped, compiled.packing
+    cluster = compiled.question.cluster
+    index = {node.name: e for e, node in enumerate(cluster.nodes)}
+    machine = {offer.name: m for m, alike in enumerate(made.offers) for offer in alike}
+    booted = list(islice(new_names(cluster), len(outcome.boots)))
+    machines = [machine.get(alike[0].name) for alike in outcome.boots]
+    changes: dict[str, Counter[int]] = {}
+    unplaced = np.zeros(len(made.classes), dtype=np.int64)
+    keep = np.array(outcome.keep, dtype=bool) | instance.node_fixed
+    for c, members in enumerate(made.classes):
+        for mover in (*members.pending, *members.rolled, *members.stays):
+            source, to = mover.pod.node, outcome.targets.get(mover.pod.key)
+            if any(outcome.targets.get(other.key) != to for other in mover.others):
+                return None
+            if to is None and mover.role != "stays":
+                unplaced[c] += 1
+            elif to is not None:
+                changes.setdefault(to, Counter())[c] += 1
+                if mover.role == "stays" and source is not None and keep[index[source]]:
+                    changes.setdefault(source, Counter())[c] -= 1
+    boots = [filling(m, changes.get(name, {})) for name, m in zip(booted, machines, strict=True) if m is not None]
+    live = {index[name]: filling(-1, some) for name, some in changes.items() if name in index}
+    if None in machines or len(live) + sum(name in changes for name in booted) < len(changes):
+        return None
+    return Incumbent(keep, {e: one for e, one in live.items() if one.classes.size}, boots, unplaced)
 
 
 def _leavers(compiled: Compiled, given_up: Mapping[tuple[int, str], int]) -> frozenset[str]:

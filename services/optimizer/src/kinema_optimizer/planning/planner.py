@@ -85,6 +85,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     prices = _with_redundancy(prices, made.result.redundancy)
     stops = (*made.stops, *stop.notes, ended)
     solve = watch.solve(made.result.method, stops, stop.recorded, settings.seed)
+    solve = msgspec.structs.replace(solve, lost_to_order=made.lost, move_price=made.move_price)
     plan = msgspec.structs.replace(made.plan, constraint_costs=prices, solve=solve)
     return made.task.finish(plan, lower_bound=made.result.lower_bound, optimal=made.result.optimal)
 
@@ -131,6 +132,21 @@ class _Made:
     stops: tuple[Stop, ...]
     least: int | None = None
     """Micro-USD per hour of the cheapest plan, in any order, where the exact model has proven it."""
+    found: int | None = None
+    """Micro-USD per hour of the first result; None where it had an order."""
+
+    @property
+    def lost(self) -> float:
+        """USD per hour by which the best result, with or without an order, costs less than the plan."""
+        if self.found is None or self.plan.unplaced:
+            return 0.0
+        return max(0, round(self.plan.cost.after * MICRO) - self.found) / MICRO
+
+    @property
+    def move_price(self) -> float | None:
+        """The price of a move that the search chose; None where it was given or there is none."""
+        price = self.result.move_price
+        return None if price is None or self.task.problem.question.move_price is not None else price / MICRO
 
     def of(self, task: Task, plan: Plan, stop: StopRule) -> _Made:
         """Return the same with another plan; what was proven of a task with other requests is proven no more."""
@@ -139,7 +155,7 @@ class _Made:
         known = stop.waits(KERNELS, kernels.ready)
         bound = min(self.result.lower_bound, lower_bound(task.problem.relaxed).value) if known else 0
         result = replace(self.result, lower_bound=bound, optimal=False)
-        return replace(self, task=task, plan=plan, result=result, least=None)
+        return replace(self, task=task, plan=plan, result=result, least=None, found=None)
 
 
 def _make_no_dearer(
@@ -247,7 +263,8 @@ def _make(task: Task, options: SearchOptions, stop: StopRule, report: Report) ->
         if plan is None or key_of_plan(problem, other) < key_of_plan(problem, plan):
             result, plan = plain, other
         result = replace(result, lower_bound=bound)
-    made = _Made(task, plan, result, tuple(portfolio.stops), least)
+    found = first.least if first.least is not None else node_cost(problem, first.outcome) if stuck else None
+    made = _Made(task, plan, result, tuple(portfolio.stops), least, found)
     return _with_some_unmoved(made, options, stop, stuck) if stuck and is_dense(problem) else made
 
 
@@ -279,6 +296,8 @@ def _order(portfolio: Portfolio, result: SolverResult) -> tuple[SolverResult, Pl
             break
     if result.exact is not None:
         return result, None, first
+    if result.plan is not None:
+        return result, with_unordered_count(result.plan, result.held), first
     plan, stuck_too = order_plan(problem, result.outcome, stop)
     return result, plan, first or stuck_too
 

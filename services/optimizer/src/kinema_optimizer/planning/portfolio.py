@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Protocol
 
-from kinema_core.events import Stop
+from kinema_core.events import Plan, Stop
 from kinema_core.model.disruption_cost import disruption_cost
 from kinema_optimizer.columns.compiled import is_loaded
 from kinema_optimizer.exact.aggregated import MAX_COLUMNS, columns_of, solve_aggregated, unplaced
@@ -24,6 +24,7 @@ from kinema_optimizer.exact.build import exact_instance, forbid_moves, hold_spre
 from kinema_optimizer.exact.first_fit import starts
 from kinema_optimizer.exact.model import ExactInstance
 from kinema_optimizer.exact.solve import ExactResult, solve_below, solve_exact
+from kinema_optimizer.planning.ordered_search import may_lack_order, search_in_order
 from kinema_optimizer.planning.plan import Outcome, node_cost, nothing, of_names, of_packing
 from kinema_optimizer.planning.preferences import points_given_up, preferred
 from kinema_optimizer.planning.redundancy import redundant
@@ -32,7 +33,7 @@ from kinema_optimizer.problem.instance import Solution, cost, flaws, losses, mov
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import Progress, Report, solution_of
 from kinema_optimizer.request.headroom import NAMESPACE
-from kinema_optimizer.request.objective import SLACK, ObjectiveKey, price_of_moves
+from kinema_optimizer.request.objective import MICRO, SLACK, ObjectiveKey, price_of_moves
 from kinema_optimizer.search import kernels
 from kinema_optimizer.search.drain import drain
 from kinema_optimizer.search.search import SearchOptions, search, start_as_is
@@ -60,6 +61,14 @@ class SolverResult:
     optimal: bool
     """Nothing costs less than the least cost found."""
     method: str
+    plan: Plan | None = None
+    """The outcome with its order, where that is known."""
+    held: frozenset[str] = frozenset()
+    """Pods whose moves had no order before others were found."""
+    least: int | None = None
+    """Micro-USD per hour of the best that was found, with or without an order."""
+    move_price: int | None = None
+    """Micro-USD per hour that the search took an ordinary move to cost, where the question sets no price."""
     exact: tuple[ExactInstance, ExactResult] | None = None
     """The exact model's instance and result, where the outcome is from it.
 
@@ -244,13 +253,19 @@ class Portfolio:
         problem = self.problem
         if not self.stop.waits(KERNELS, kernels.ready):
             return self._unsearched()
+        if may_lack_order(problem):
+            made = search_in_order(problem, self.options, self.stop, self.report)
+            self.stops += made.found.stops
+            proven = made.found.bound.value >= round(made.plan.cost.after * MICRO)
+            result = SolverResult(made.outcome, made.found.bound.value, proven, SEARCH)
+            return replace(result, plan=made.plan, held=made.held, least=made.least, move_price=made.found.move_price)
         found = search(problem.packing, problem.relaxed, self.options, self.stop, self.report)
         self.stops += found.stops
         # Where machines are few, some pods to be replaced may have no place: the dense form's first plan has them.
         sound = not (is_dense(problem) and losses(problem.packing, found.packing.unplaced)[0])
         outcome = of_packing(problem, found.packing if sound else self.dense_starts[0])
         proven = sound and found.bound.value >= found.least
-        return SolverResult(preferred(problem, outcome), found.bound.value, proven, SEARCH)
+        return SolverResult(preferred(problem, outcome), found.bound.value, proven, SEARCH, move_price=found.move_price)
 
     def solve_exact(
         self, instance: ExactInstance, *, hurried: bool = False, least_moves: bool | None = None
@@ -367,7 +382,7 @@ class Portfolio:
     def _named(self, instance: ExactInstance, found: ExactResult) -> SolverResult:
         """Return the exact model's result."""
         outcome = of_names(self.problem, found.solution)
-        return SolverResult(outcome, found.lower_bound, found.proven, found.method, (instance, found))
+        return SolverResult(outcome, found.lower_bound, found.proven, found.method, exact=(instance, found))
 
 
 def joint_bound(problem: Compiled, best: SolverResult, results: Sequence[SolverResult]) -> SolverResult:

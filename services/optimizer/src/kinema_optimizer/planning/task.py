@@ -92,6 +92,7 @@ class Request:
         return SearchOptions(
             move_price=task.objective.move_price,
             max_moves=None if task.problem.question.still else task.objective.max_moves,
+            knee=not task.objective.least_cost,
             seed=settings.seed,
             workers=settings.workers,
             task_pool=task_pool,

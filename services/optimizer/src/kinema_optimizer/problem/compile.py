@@ -191,11 +191,12 @@ class Compiled:
         """
         cluster, facts = self.question.cluster, self.sites.mobility
         others = {} if kept is None else self.sites.ties.fixed
+        pinning = self.sites.ties.immovable if kept is None else kept
         adds_only = self.question.mode == "autoscale"
         return np.array(
             [
                 adds_only or facts.deletable[node.name] is not None or pinned or node.name in others
-                for node, pinned in zip(cluster.nodes, self._pinned(kept or {}).tolist(), strict=True)
+                for node, pinned in zip(cluster.nodes, self._pinned(pinning).tolist(), strict=True)
             ],
             dtype=bool,
         )

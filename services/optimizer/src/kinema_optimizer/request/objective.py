@@ -32,8 +32,12 @@ MOST_PRICE: Final = 1e6
 class Window(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hours of the week with an objective of their own."""
 
-    objective: Kind = "cost"
-    """Quantity to minimize: USD per hour, or watts; energy needs the catalog's `watts` of every machine type in use."""
+    objective: Literal["cost", "least-cost", "energy"] = "cost"
+    """Quantity to minimize: USD per hour, or watts; energy needs the catalog's `watts` of every machine type in use.
+
+    Where moves have neither price nor limit, each has to save a tenth of what a pod costs on average. `least-cost`: the
+    least cost, however many pods move, and then the fewest moves within 0.1% of it.
+    """
     max_utilization_percent: int = 100
     """Ceiling on every node's CPU and memory, requests over allocatable: nothing new is placed above it."""
     move_price_usd: float | None = None
@@ -57,7 +61,7 @@ class Window(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True):
         self._check_prices()
 
     def _check_prices(self) -> None:
-        wrong = "move_price_watts" if self.objective == "cost" else "move_price_usd"
+        wrong = "move_price_usd" if self.objective == "energy" else "move_price_watts"
         if getattr(self, wrong) is not None:
             message = f"{wrong} does not go with the objective {self.objective}: price moves in what is made small"
             raise ValueError(message)
@@ -76,9 +80,11 @@ class Objective:
     """Ceiling on every node's CPU and memory utilization."""
     kind: Kind = "cost"
     move_price: int | None = None
-    """Millionths of the objective's unit per move; None: among plans within 0.1% of the least cost, fewest moves."""
+    """Millionths of the objective's unit per move; None: the search chooses one, see `least_cost`."""
     max_moves: int | None = None
     headroom: tuple[Headroom, ...] = ()
+    least_cost: bool = False
+    """Where moves have no price, they get none from the search: within 0.1% of the least cost, fewest moves."""
 
     @property
     def text(self) -> str:
@@ -101,10 +107,12 @@ def objective_at(windows: Sequence[Window], now: datetime) -> Objective:
 
 
 def _objective(window: Window) -> Objective:
-    price = window.move_price_usd if window.objective == "cost" else window.move_price_watts
+    energy = window.objective == "energy"
+    price = window.move_price_watts if energy else window.move_price_usd
     return Objective(
         percent=window.max_utilization_percent,
-        kind=window.objective,
+        kind="energy" if energy else "cost",
+        least_cost=window.objective == "least-cost",
         move_price=None if price is None else round(price * MICRO),
         max_moves=window.max_moves,
         headroom=window.headroom,

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -82,6 +83,27 @@ _MOST_PRICE: Final = 4.0
 
 Allowed: TypeAlias = Callable[[Incumbent], bool]
 """Test that a state passes to be taken."""
+
+
+@dataclass
+class Checks:
+    """A test of the best state after the first, second, fourth, eighth round and so on; one that fails ends the search.
+
+    Rounds are counted and not timed, so that a search with more time passes the same states.
+    """
+
+    test: Allowed | None = None
+    failed: bool = False
+    _rounds: int = 0
+    _due: int = 1
+
+    def after_round(self, best: Incumbent) -> bool:
+        """Count a round; return whether the search is to end."""
+        self._rounds += 1
+        if self.test is not None and self._rounds >= self._due:
+            self._due *= 2
+            self.failed = not self.test(best)
+        return self.failed
 
 
 @dataclass
@@ -159,6 +181,7 @@ class Rounds:
     record: Record
     pool: TaskPool
     seed: int
+    checks: Checks = field(default_factory=Checks)
 
     def run(
         self,
@@ -179,6 +202,8 @@ class Rounds:
         of moves follows what is allowed; else the cheapest with moves at their price. Not `deep`: tries alone.
         """
         record = self.record
+        if self.checks.failed:
+            return context, state
         record.stop.begin(phase)
         record.take(phase, state)
         if record.ends(phase, 0, coming=_TRIES):
@@ -198,10 +223,14 @@ class Rounds:
                 stale = stale + 1 if best is known else 0
                 context = self._steer(context, dearer=refused, stale=stale >= _STALE_ROUNDS)
             done = idle >= _IDLE_ROUNDS or not neighborhoods or turn == most
+            done = self._checked(phase, best) or done
             coming = kind.choose(turn, taken=columns, gain=gain)
             if record.ends(phase, turn, coming=coming, last=done) or done:
                 break
         return context, best
+
+    def _checked(self, phase: str, best: Incumbent) -> bool:
+        return phase in _CHECKED and self.checks.after_round(best)
 
     def _select(
         self, context: SearchContext, state: Incumbent, turn: int, *, deep: bool
@@ -262,6 +291,14 @@ _SELECTION: Final = "selection"
 _LAST: Final = "last"
 """Phase that takes the time left; after it come tries alone, while nothing else fits."""
 _TAIL: Final = "tail"
+_CHECKED: Final = frozenset({_LAST, _TAIL})
+"""Phases whose states are tested."""
+_MENDED: Final = 0.85
+"""Part of the time after which the best state has to pass its test, or is mended in what is left."""
+_SEEDS: Final = 2**31
+"""Added to the seed for each time that a search goes on elsewhere."""
+_KNEE_PRICE: Final = 0.1
+"""Price of a move, likewise, at the knee of the frontier: what the last moves save is less."""
 _SMALL_PRICE: Final = 0.05
 """Price of a move, in mean costs of a pod, at which nearly all of the saving is kept."""
 _FIRST_PRICE: Final = 0.2
@@ -275,6 +312,8 @@ class SearchOptions:
     move_price: int | None = None
     """Micro-USD per hour for an ordinary move; None: least cost, then fewest moves within `slack` of it."""
     max_moves: int | None = None
+    knee: bool = False
+    """Where moves have no price and no limit, they get the knee's; see `knee_price`."""
     slack: float = 0.001
     seed: int = 0
     workers: int = 2
@@ -293,6 +332,18 @@ class SearchResult:
     bound: Bound
     moves: int
     stops: tuple[Stop, ...]
+    move_price: int | None
+    """Price of an ordinary move that the search was for, micro-USD per hour."""
+
+
+class Course(Protocol):
+    """What a search is held to from outside: its states are tested, and it goes on elsewhere where a test fails."""
+
+    def test(self, state: Incumbent) -> bool:
+        """Return whether the state will do."""
+
+    def mend(self) -> tuple[Instance, Incumbent] | None:
+        """Return the problem and the state to go on from after a test that failed; None where there is none."""
 
 
 def search(
@@ -301,6 +352,7 @@ def search(
     options: SearchOptions,
     stop: StopRule,
     report: Report = lambda _: None,
+    course: Course | None = None,
 ) -> SearchResult:
     """Return the best packing found until `stop` ends the search.
 
@@ -310,15 +362,45 @@ def search(
         options: objective and limits.
         stop: asked after every round.
         report: called with every better plan.
+        course: tests the best state after some rounds and in the end; the packing is one of its last problem.
     """
     with ThreadPoolExecutor(max_workers=options.workers) as pool:
-        return _Search(problem, relaxed, options, stop, report, pool).run()
+        bound, stops = BackgroundBound(problem, relaxed, stop, pool), list[Stop]()
+
+        def phases(of: Instance, leg: int) -> _Search:
+            own = replace(options, seed=options.seed + leg * _SEEDS)
+            return _Search(
+                _Means(of, own, stop, report, pool, Checks(None if course is None else course.test), bound, stops)
+            )
+
+        with nullcontext() if course is None else stop.part(_MENDED):
+            made = phases(problem, 0)
+            best, legs = made.run(), 0
+            while made.checks.failed and course is not None and (other := course.mend()) is not None:
+                legs += 1
+                made = phases(other[0], legs)
+                best = made.go_on(other[1])
+        if course is not None and not course.test(best) and (other := course.mend()) is not None:
+            made = phases(other[0], legs + 1)
+            made.checks.failed = False
+            best = made.go_on(other[1])
+            course.test(best)
+        return made.result(best)
 
 
 def start_as_is(problem: Instance) -> Incumbent:
     """Return every node kept, and a place for all pods that need one as far as there is room or a machine on sale."""
     kinds = node_types(problem)
     return construct_as_is(problem, kinds, enemies_of(problem), _prices(problem, kinds, _assignment(problem, kinds)))
+
+
+def knee_price(problem: Instance, prices: Prices) -> int:
+    """Return a price of a move, micro-USD per hour: a tenth of what a pod costs on average by the relaxation.
+
+    Of the moves that lead to the least cost, the last third saves next to nothing; none of those pays this.
+    """
+    everybody = int(prices.demand @ problem.pods)
+    return round(_KNEE_PRICE * float(prices.pod_price @ prices.demand) / max(1, everybody))
 
 
 def _assignment(problem: Instance, kinds: NodeTypes) -> AssignmentSolution:
@@ -335,31 +417,41 @@ def _prices(problem: Instance, kinds: NodeTypes, found: AssignmentSolution) -> P
     return Prices(found.guiding_price, _demand(problem, kinds), found if alone else None)
 
 
+@dataclass(frozen=True, eq=False)
+class _Means:
+    """A problem, and what its search shares with those before it."""
+
+    problem: Instance
+    options: SearchOptions
+    stop: StopRule
+    report: Report
+    pool: ThreadPoolExecutor
+    checks: Checks
+    bound: BackgroundBound
+    stops: list[Stop]
+
+
 class _Search:
     """Phases of one search."""
 
-    def __init__(
-        self,
-        problem: Instance,
-        relaxed: Instance,
-        options: SearchOptions,
-        stop: StopRule,
-        report: Report,
-        pool: ThreadPoolExecutor,
-    ) -> None:
+    def __init__(self, means: _Means) -> None:
+        problem, options, stop, pool = means.problem, means.options, means.stop, means.pool
         stop.begin("start")
         self.problem, self.options, self.stop, self.pool = problem, options, stop, pool
-        self.bound = BackgroundBound(problem, relaxed, stop, pool)
-        self.record = Record(problem, stop, report, self.bound)
-        self.rounds = Rounds(self.record, options.task_pool or ThreadPool(pool), options.seed).run
+        self.bound, self.checks = means.bound, means.checks
+        self.record = Record(problem, stop, means.report, self.bound, stops=means.stops)
+        self.rounds = Rounds(self.record, options.task_pool or ThreadPool(pool), options.seed, self.checks).run
         self.kinds = node_types(problem)
         self.assignment = _assignment(problem, self.kinds)
         self.context = first_context(problem, self.kinds, self.assignment)
         self.prices = _prices(problem, self.kinds, self.assignment)
         self.now = construct_as_is(problem, self.kinds, self.context.enemies, self.prices)
         self.cap = self._move_cap()
+        self.move_price = options.move_price
+        if options.knee and options.move_price is None and self.cap is None:
+            self.move_price = knee_price(problem, self.prices)
 
-    def run(self) -> SearchResult:
+    def run(self) -> Incumbent:
         """Construct first plans, then run rounds of improvement as the options ask for."""
         problem, now, record = self.problem, self.now, self.record
         if now.unplaced.any():
@@ -372,6 +464,26 @@ class _Search:
             best = self._use_time_left(*self._cheapest(_LAST))
         else:
             best = self._improve_running()
+        return best
+
+    def go_on(self, start: Incumbent) -> Incumbent:
+        """Improve a state of the problem; the cluster as it is where the state breaks a rule."""
+        record, problem = self.record, self.problem
+        broken = set(flaws(problem, solution_of(problem, start))) - set(flaws(problem, solution_of(problem, self.now)))
+        best = self.now if broken or not self._within_cap(start) else start
+        record.least = cost_of(problem, best)
+        record.take("start", best, always=True)
+        if not record.ends("start", 0, last=True):
+            priced = self._price_moves(float(self.move_price or _SMALL_PRICE * record.mean))
+            capped = self.cap is not None
+            best = self._use_time_left(
+                *self.rounds(priced, best, _LAST, self._within_cap, steered=capped), self._within_cap, steered=capped
+            )
+        return best
+
+    def result(self, best: Incumbent) -> SearchResult:
+        """Wait for the bound, and return a state with what is known about it."""
+        problem, now, record = self.problem, self.now, self.record
         bound, ended = self.bound.result()
         packing, start = solution_of(problem, best), solution_of(problem, now)
         if not set(flaws(problem, packing)) <= set(flaws(problem, start)):
@@ -383,6 +495,7 @@ class _Search:
             bound=bound,
             moves=record.moves(best),
             stops=(*record.stops, *ended),
+            move_price=self.move_price,
         )
 
     def _without_time(self) -> Incumbent:
@@ -391,7 +504,7 @@ class _Search:
         made = swap_in_existing(problem, construct_fresh(problem, self.kinds, self.context.enemies, self.prices))
         if losses(problem, made.unplaced) > losses(problem, now.unplaced) or not self._within_cap(made):
             return now
-        priced = self._price_moves(float(self.options.move_price or 0))
+        priced = self._price_moves(float(self.move_price or 0))
         best = min((now, made), key=partial(self.record.objective, priced))
         self.record.least = min(self.record.least, cost_of(problem, best))
         return best
@@ -400,9 +513,9 @@ class _Search:
         """Return the best plan for a running cluster, whose moves count."""
         retention = RetentionLp(self.problem, on_sale(self.kinds, len(self.problem.machines)), self.assignment)
         first_plans = FirstPlans(self.problem, self.kinds, self.context, self.prices, self.now, retention)
-        if self.options.move_price is None and self.cap is None:
+        if self.move_price is None and self.cap is None:
             return self._cheapest_then_fewest(first_plans)
-        price, record = float(self.options.move_price or 0), self.record
+        price, record = float(self.move_price or 0), self.record
         self.bound.sharpen(lambda: first_plans.fresh.boots)
         priced = self._price_moves(price)
         if self.cap is not None:
@@ -412,7 +525,10 @@ class _Search:
             last = self.rounds(priced, first, _LAST, self._within_cap, steered=True)
             return self._use_time_left(*last, self._within_cap, steered=True)
         first = first_plans.plan(retention.solve(priced.move_price))
-        best = min((self.now, first), key=partial(record.objective, priced))
+        starts = [self.now, first]
+        if self.options.move_price is None:  # a low price: what is cheapest without one is a start as well
+            starts.append(swap_in_existing(self.problem, self._built()))
+        best = min(starts, key=partial(record.objective, priced))
         return self._use_time_left(*self.rounds(priced, best, _LAST))
 
     def _move_cap(self) -> int | None:
@@ -425,6 +541,12 @@ class _Search:
 
     def _cheapest(self, phase: str) -> tuple[SearchContext, Incumbent]:
         """Return the context and the plan of least cost, however many pods it moves."""
+        best = self._built()
+        self.record.take("columns", best)
+        return self.rounds(self.context, best, phase)
+
+    def _built(self) -> Incumbent:
+        """Return the cheaper of the cluster as it is and of a plan built from nothing, by columns where that pays."""
         problem, context, now = self.problem, self.context, self.now
         cost = partial(cost_of, problem)
         fresh = construct_fresh(problem, self.kinds, context.enemies, self.prices) if problem.nodes else now
@@ -439,8 +561,7 @@ class _Search:
                     _, chosen = self.rounds(context, chosen, QUICK, deep=False, most=_REPAIR_ROUNDS)
                 fresh = min((chosen, fresh), key=cost)
             best = min((now, fresh), key=cost)
-            self.record.take("columns", best)
-        return self.rounds(context, best, phase)
+        return best
 
     def _cheapest_then_fewest(self, first_plans: FirstPlans) -> Incumbent:
         """Return the plan with the fewest moves found among those within the slack of the least cost.
@@ -471,13 +592,13 @@ class _Search:
         self, context: SearchContext, state: Incumbent, allowed: Allowed = lambda _: True, *, steered: bool = False
     ) -> Incumbent:
         """Run tries where no longer step seems to fit, and ask again after some of them: one may have been slow."""
-        for _ in range(MOST_ROUNDS):
+        for _ in range(0 if self.checks.failed else MOST_ROUNDS):
             before = state
             context, state = self.rounds(context, state, _TAIL, allowed, deep=False, steered=steered, most=_TAIL_ROUNDS)
-            if self.record.stops[-1].reason != "optimal":
+            if self.record.stops[-1].reason != "optimal" or self.checks.failed:
                 break
             context, state = self.rounds(context, state, _LAST, allowed, steered=steered)
-            if state is before:
+            if state is before or self.checks.failed:
                 break
         return state
 

@@ -91,17 +91,21 @@ class Deadline:
 
     Args:
         seconds: the time limit.
-        began: `time.monotonic()` when the work began; by default now.
+        began: what the clock showed when the work began; by default now.
+        clock: seconds that pass; a benchmark beside other work counts those of its own process.
     """
 
-    def __init__(self, seconds: float, *, began: float | None = None) -> None:
-        self.began = time.monotonic() if began is None else began
+    def __init__(
+        self, seconds: float, *, began: float | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.clock = clock
+        self.began = clock() if began is None else began
         self.end = self.began + seconds
         self.latest = self.end + LATE_SHARE * seconds + LATE_SECONDS
 
     def left(self) -> float:
         """Return the seconds left, 0 when it is past."""
-        return max(0.0, self.end - time.monotonic())
+        return max(0.0, self.end - self.clock())
 
 
 class StopRule(ABC):
@@ -147,6 +151,15 @@ class StopRule(ABC):
         A phase that went on to its end may not be in the record: the next one of its name would be taken for it.
         """
         return nullcontext()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Go on with the phase that is under way after those that begin within the block."""
+        phase = self._phase
+        try:
+            yield
+        finally:
+            self._phase = phase
 
     def noted(self, phase: str) -> Over:
         """Begin a phase whose end the rule itself records; each has a number after its name.
@@ -208,7 +221,7 @@ class ClockStop(StopRule):
         self._until = limit if isinstance(limit, Deadline) else Deadline(limit)
         self._deadline = self._until.end - pricing * self._until.left()
         self._limit = self._phase_deadline = self._deadline
-        self._began = time.monotonic()
+        self._began = self._until.clock()
         self._coming = ""
         self._took: dict[str, float] = {}
         self._longest = 0.0
@@ -218,7 +231,7 @@ class ClockStop(StopRule):
     def begin(self, phase: str) -> None:
         """See `StopRule`."""
         super().begin(phase)
-        now, kind = time.monotonic(), phase.rpartition("-")[0]
+        now, kind = self._until.clock(), phase.rpartition("-")[0]
         kept = self._built * KEPT.get(phase if phase == PRICING else kind, _KEPT) + self._read * _END
         self._limit = self._deadline - kept
         if phase == PRICING:
@@ -235,7 +248,7 @@ class ClockStop(StopRule):
             return True
         name, before = f"{phase}-{self._counts[phase]}", self._phase
         self.begin(name)
-        while not (done := ready()) and time.monotonic() < self._phase_deadline and not self._canceled:
+        while not (done := ready()) and self._until.clock() < self._phase_deadline and not self._canceled:
             time.sleep(_POLL_SECONDS)
         if not done:
             self._notes.append(Stop(reason="time-limit", phase=name, iteration=0))
@@ -245,16 +258,27 @@ class ClockStop(StopRule):
     @contextmanager
     def part(self, share: float) -> Iterator[None]:
         """See `StopRule`."""
-        now, deadline = time.monotonic(), self._deadline
+        now, deadline = self._until.clock(), self._deadline
         self._deadline = now + max(0.0, deadline - now) * share
         try:
             yield
         finally:
             self._deadline = deadline
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """See `StopRule`; what the block takes is no part of a step."""
+        began, before = self._until.clock(), (self._limit, self._phase_deadline, self._began, self._coming)
+        with super().aside():
+            try:
+                yield
+            finally:
+                self._limit, self._phase_deadline, self._began, self._coming = before
+                self._began += self._until.clock() - began
+
     def ends(self, iteration: int, coming: str = "") -> StopReason | None:
         """See `StopRule`. Of the share, also where the next callback would more likely come after it than before."""
-        now = time.monotonic()
+        now = self._until.clock()
         self._took[self._coming] = now - self._began
         if self._coming == BUILD:
             self._built = now - self._began
@@ -271,16 +295,16 @@ class ClockStop(StopRule):
 
     def late(self) -> bool:
         """See `StopRule`."""
-        return self._canceled or time.monotonic() >= self._limit
+        return self._canceled or self._until.clock() >= self._limit
 
     def beside(self, phase: str) -> Ends:
         """See `StopRule`: its share of the time left is its own."""
-        began = time.monotonic()
+        began = self._until.clock()
         kept = self._built * _KEPT + self._read * _END
         deadline = began + max(0.0, self._deadline - kept - began) * SHARES[phase]
 
         def ends(iteration: int) -> StopReason | None:
-            now = time.monotonic()
+            now = self._until.clock()
             over = now + (now - began) / iteration >= deadline
             return "time-limit" if self._canceled or over else None
 
@@ -347,6 +371,16 @@ class RecordedStop(StopRule):
         over = super().noted(phase)
         self._prefix = before
         return over
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """See `StopRule`."""
+        now = self._now
+        with super().aside():
+            try:
+                yield
+            finally:
+                self._now = now
 
     def begin(self, phase: str) -> None:
         """See `StopRule`; a phase that comes again ends where it ended that time."""

@@ -23,6 +23,8 @@ from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+
 from kinema_core.events import Held, Mode, Pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident, residents_of
@@ -121,6 +123,30 @@ def _keep_met(kept: Kept, anti_affinity: PodAntiAffinity, census: Census) -> Non
         place = census.domain(pod, key)
         if place is not None and place in clashes:
             _keep(kept, pod, "anti-affinity-met", f"pods that a required anti-affinity keeps apart share its {key}")
+
+
+def _keep_alone(kept: Kept, anti_affinity: PodAntiAffinity, census: Census, scene: Scene) -> dict[str, Held]:
+    """Pods that no second copy may share a domain with, where every other domain has one of their kind too.
+
+    A surge starts the new copy first. In its own domain the old one keeps it out; a stop needs a domain without any.
+    Returns those that no plan can move, because all of their kind wait for each other.
+    """
+    key, market, strategy = anti_affinity.counted.key, scene.market, scene.facts.strategy
+    taken, vector = census.counts(anti_affinity.counted), market.admission.vector
+    why = f"its required anti-affinity lets no second copy into its {key}, and pods of its kind are in every other one"
+    found: dict[str, Held] = {}
+    for pod in anti_affinity.owners:
+        surges = strategy.get(pod.key) == "surge" and selects(anti_affinity.counted.scope, pod)
+        if not surges or not census.known(pod) or census.domain(pod, key) is None:
+            continue
+        could = (market.sites[one] for one in np.flatnonzero(vector(market.admission.row(pod))).tolist())
+        if all(site.labels.get(key) in taken for site in could):
+            found[pod.key] = Held(pod=pod.key, code="anti-affinity-alone", reason=why)
+    for pod_key, held in found.items():
+        kept.pods.setdefault(pod_key, held)
+    others = (pod for pod in census.pods(anti_affinity.counted.scope) if pod.node is not None)
+    stay = all(pod.key in found or pod.key not in strategy for pod in others)
+    return found if stay and not any(_rolls(scene, census.cluster.pods_by_key[one]) for one in found) else {}
 
 
 def _keep_uneven(kept: Kept, spread: TopologySpread, census: Census) -> None:
@@ -357,6 +383,10 @@ def reduce_rules(scene: Scene) -> ReducedRules:
     census = Census(scene.cluster, scene.nodes)
     single = by_node(scene.nodes, scene.offers)
     kept = kept_in_place(between, census, single, lambda pod: _rolls(scene, pod))
+    alone: dict[str, Held] = {}
+    for anti_affinity in between.anti_affinities:
+        if not single(anti_affinity.counted.key):
+            alone |= _keep_alone(kept, anti_affinity, census, scene)
     closed = closed_by_spread(between.spreads, census, scene.offers)
     marking = _marking(between, census, single)
     pending = [pod for pod in listed(scene.cluster) if pod.node is None and pod.key not in scene.facts.held]
@@ -373,6 +403,7 @@ def reduce_rules(scene: Scene) -> ReducedRules:
         bans=MappingProxyType({**_live_bans(scene, marking), **_daemon_bans(scene, marking)}),
         restricted=MappingProxyType(_restricted(scene, stays)),
         fixed=MappingProxyType(kept.nodes),
+        immovable=MappingProxyType(alone),
         groups=united.groups,
         closed=closed,
     )

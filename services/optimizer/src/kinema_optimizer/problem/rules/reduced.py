@@ -78,6 +78,8 @@ class ReducedRules:
     """Bound pods that this reduction keeps where they are, though they might move, by key."""
     fixed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Live nodes that it keeps for other reasons, and why."""
+    immovable: Mapping[str, Held] = field(default_factory=lambda: MappingProxyType({}))
+    """Of `restricted`, by key: no plan of any kind moves them, so that every plan pays for their nodes."""
     groups: tuple[MoveGroup, ...] = ()
     """No pod is in two of them."""
     closed: frozenset[str] = frozenset()
