@@ -19,6 +19,7 @@ PolicyName: TypeAlias = Literal[
     "kinema",
     "thesis",
     "cluster-threshold",
+    "cluster-threshold-plain",
     "promethee",
     "cluster-autoscaler",
     "cluster-autoscaler-balanced",

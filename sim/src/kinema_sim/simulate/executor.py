@@ -35,7 +35,7 @@ RETRY_MS: Final = 10_000
 POLL_MS: Final = 1_000
 _TAINTS: Final = {"karpenter": "karpenter.sh/disrupted"}
 _DRAINING: Final = "ToBeDeletedByClusterAutoscaler"
-_ONE_BY_ONE: Final = frozenset({"cluster-threshold", "promethee"})
+_ONE_BY_ONE: Final = frozenset({"cluster-threshold", "cluster-threshold-plain", "promethee"})
 """Policies that look again only when the last removal is over."""
 
 

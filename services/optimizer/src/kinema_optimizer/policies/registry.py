@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kinema_optimizer.policies.cluster_autoscaler import OPTIMIZE_UTILIZATION, ClusterAutoscaler
-from kinema_optimizer.policies.cluster_threshold import ClusterThreshold
+from kinema_optimizer.policies.cluster_threshold import PLAIN, ClusterThreshold
 from kinema_optimizer.policies.karpenter import Karpenter
 from kinema_optimizer.policies.policy import Policy
 from kinema_optimizer.policies.promethee import Promethee
@@ -28,6 +28,7 @@ def policy_named(name: PolicyName, usable: UsableResources | None = None) -> Pol
     found: dict[str, Policy] = {
         "thesis": Thesis(),
         "cluster-threshold": ClusterThreshold() if usable is None else ClusterThreshold(rule=usable),
+        "cluster-threshold-plain": ClusterThreshold(name="cluster-threshold-plain", rule=PLAIN),
         "promethee": Promethee(),
         "cluster-autoscaler": ClusterAutoscaler(),
         "cluster-autoscaler-balanced": replace(
