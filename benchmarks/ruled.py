@@ -299,7 +299,8 @@ def one(start: RuledStart, seconds: float, *, seed: int = 0, processors: float |
         AssertionError: the plan breaks a rule.
     """
     seen: list[Progress] = []
-    settings = PlanningSettings(time_limit_seconds=seconds, seed=seed, max_moves_fraction=1.0)  # every pod may move
+    # Search and order alone: no limit on moves, and no mending for the sake of redundancy after the search.
+    settings = PlanningSettings(time_limit_seconds=seconds, seed=seed, max_moves_fraction=1.0, redundancy=False)
     gc.collect()
     clock = time.monotonic if processors is None else lambda: time.process_time() / processors
     began, worked = time.perf_counter(), time.process_time()

@@ -138,7 +138,7 @@ class _Made:
     @property
     def lost(self) -> float:
         """USD per hour by which the best result, with or without an order, costs less than the plan."""
-        if self.found is None or self.plan.unplaced:
+        if self.found is None:
             return 0.0
         return max(0, round(self.plan.cost.after * MICRO) - self.found) / MICRO
 
