@@ -236,8 +236,11 @@ class ExecutionContext:
         return progress is not None and progress.lost
 
     def kept(self, node: str) -> bool:
-        """Return whether the deletion of a node was abandoned."""
-        return keep_id(node) in self.execution.verdicts
+        """Return whether the deletion of a node was abandoned, or failed and is not repeated, as after an abort."""
+        deletion = self.progress(f"delete/{node}")
+        failed = deletion is not None and deletion.state == "failed"
+        repeated = deletion is not None and deletion.retry and self.execution.abort is None
+        return keep_id(node) in self.execution.verdicts or (failed and not repeated)
 
     def skipped(self, workload: str) -> bool:
         """Return whether the move of a workload was abandoned."""
