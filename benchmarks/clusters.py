@@ -42,6 +42,8 @@ GPU: Final = "example.com/gpu-milli"
 NAMESPACE: Final = "load"
 _MANY: Final = 10_000
 """Pods per node where the problem does not count them."""
+_SYSTEM: Final = {"os": "linux", "arch": "amd64"}
+"""Labels of every node, without their domain."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,7 @@ def offer_of(machine: MachineType, resources: Sequence[str], zone: str) -> Offer
     named = zip(resources, machine.amounts, strict=True)
     given = {GPU if name == "gpu" else name: amount for name, amount in named if amount}
     amounts = FrozenMap({"pods": _MANY, **given})
+    system = {f"{older}kubernetes.io/{key}": value for older in ("", "beta.") for key, value in _SYSTEM.items()}
     labels = {TYPE: machine.name, ZONE: zone, CAPACITY: "on-demand", LABEL: machine.label or "none"}
     return Offer(
         name=f"{machine.name}/{zone}/on-demand",
@@ -153,7 +156,7 @@ def offer_of(machine: MachineType, resources: Sequence[str], zone: str) -> Offer
         micro_usd_per_hour=machine.micro_usd_per_hour,
         capacity=amounts,
         allocatable=amounts,
-        labels=FrozenMap({"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", **labels}),
+        labels=FrozenMap({**system, **labels}),
     )
 
 

@@ -22,6 +22,7 @@ from benchmarks.instances import Scene, large_scene, limit_scene, openb_scene
 from benchmarks.kubernetes_list import kubernetes_list
 from benchmarks.machine_types import GIBIBYTE, ZONES
 from kinema_core.events import ClusterObject, FrozenMap, Node, Offer, Taint
+from kinema_core.model.catalog import KUBELET_LABELS
 from kinema_core.model.cluster import all_objects
 
 COLUMNS: Final = (
@@ -37,7 +38,7 @@ COLUMNS: Final = (
     "max_pods",
     "extended",
 )
-_OWN: Final = ("kubernetes.io/os", "kubernetes.io/arch", TYPE, ZONE, "kinema.io/capacity-type")
+_OWN: Final = frozenset({*KUBELET_LABELS, TYPE, ZONE, "kinema.io/capacity-type"})
 """Labels that every row's node gets anyway."""
 
 

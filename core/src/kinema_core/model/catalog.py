@@ -22,6 +22,7 @@ from kinema_core.model.resources import ATTACHABLE_ANY, limited
 from kinema_core.model.vocabulary import CAPACITY_TYPE, PRICE, SPOT_VALUES
 
 __all__ = [
+    "KUBELET_LABELS",
     "CatalogError",
     "CatalogRow",
     "PriceError",
@@ -40,6 +41,8 @@ ZONE: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io
 UNKNOWN: Final = "-"
 _KUBELETS: Final = ("kubernetes.io/os", "kubernetes.io/arch")
 """Labels that kubelets set by themselves, and under their older names too."""
+KUBELET_LABELS: Final = frozenset({*_KUBELETS, *(f"beta.{key}" for key in _KUBELETS)})
+"""All of those; a provider need not ask for them, and some refuse to set them."""
 _OWN_LABELS: Final = frozenset({HOSTNAME, *ZONE, CAPACITY_TYPE})
 _OWN_PREFIXES: Final = ("kinema.io/", "node-role.kubernetes.io/", "node.kubernetes.io/exclude", "topology.")
 """Beginnings of labels that a new node of the type need not get: Kinema's marks, roles, and places."""

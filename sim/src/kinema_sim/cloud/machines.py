@@ -82,6 +82,8 @@ def node_object(name: str, offer: Offer, *, labels: dict[str, str], taints: list
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": "amd64",
         "node.kubernetes.io/instance-type": offer.machine_type,
         "topology.kubernetes.io/zone": offer.zone,
         "kinema.io/capacity-type": offer.capacity_type,

@@ -64,7 +64,14 @@ _COPIED: Final = (
     "workloadMetadataConfig",
 )
 """Parts of the template pool's configuration that new pools have too."""
-_OF_CLOUD: Final = ("kubernetes.io/", "node.kubernetes.io/", "topology.kubernetes.io/", "cloud.google.com/")
+_OF_CLOUD: Final = (
+    "kubernetes.io/",
+    "beta.kubernetes.io/",
+    "failure-domain.beta.kubernetes.io/",
+    "node.kubernetes.io/",
+    "topology.kubernetes.io/",
+    "cloud.google.com/",
+)
 """Beginnings of labels that GKE sets itself and refuses in a configuration."""
 
 

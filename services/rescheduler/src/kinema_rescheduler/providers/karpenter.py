@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from kinema_core.events import FrozenMap, Labels, Offer, Requirement
-from kinema_core.model.catalog import CatalogRow
+from kinema_core.model.catalog import KUBELET_LABELS, CatalogRow
 from kinema_core.model.match import parse_taints, requirement_matches
 from kinema_core.model.quantity import QuantityError, parse_amount
 from kinema_core.model.resources import limited
@@ -240,7 +240,7 @@ def claim_object(name: str, offer: Offer, pool: Json) -> Json:
     devices = {name: str(amount) for name, amount in offer.allocatable.items() if "/" in name and limited(name)}
     kept = ("nodeClassRef", "startupTaints", "expireAfter", "terminationGracePeriod")
     counted = {CAPACITY + resource: str(_counted(offer, resource)) for resource in pool["spec"].get("limits") or {}}
-    labels = {key: value for key, value in offer.labels.items() if key not in {_TYPE, _ZONE, _ARCH, _OS}}
+    labels = {key: value for key, value in offer.labels.items() if key not in {_TYPE, _ZONE, *KUBELET_LABELS}}
     return {
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodeClaim",
