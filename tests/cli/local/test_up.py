@@ -235,14 +235,16 @@ def test_settings_that_no_service_would_take(text: str, said: str, tmp_path: Pat
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["0", "0.0", "'0'", "0.1", "'0.10'"])
-def test_a_fraction_may_be_a_number(text: str, tmp_path: Path) -> None:
-    """With quotes or without, it is the same part, exactly."""
+@pytest.mark.parametrize(
+    ("text", "mode"), [("0", "recommend"), ("'0'", "recommend"), ("0.1", "apply"), ("'0.10'", "apply")]
+)
+def test_a_fraction_may_be_a_number(text: str, mode: str, tmp_path: Path) -> None:
+    """With quotes or without, it is the same part, exactly; none at all means that requests are only recommended."""
     path = tmp_path / "settings.yaml"
     path.write_text(f"predictor: {{max_request_change_fraction: {text}}}")
     given = read_service_settings(path, {})["predictor"]
-    settings = msgspec.convert({**given, "runtime": {"cluster": "c1"}}, PredictorSettings)
-    assert settings.rules.max_change == Fraction(text.strip("'"))
+    rules = msgspec.convert({**given, "runtime": {"cluster": "c1"}}, PredictorSettings).rules
+    assert (rules.mode, rules.max_change) == (mode, Fraction(1, 10))
 
 
 def test_a_settings_file_that_is_not_there(options: UpOptions, capsys: pytest.CaptureFixture[str]) -> None:

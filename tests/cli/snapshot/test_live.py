@@ -58,14 +58,6 @@ def test_a_kubeconfig_beside_a_snapshot_is_a_wrong_argument(arguments: list[str]
     assert "give one cluster" in said.stderr
 
 
-@pytest.mark.parametrize("arguments", [["plan"], ["explain", "n1"]])
-def test_a_missing_catalog_is_reported_before_the_cluster_is_read(arguments: list[str]) -> None:
-    """Without a kubeconfig too: nothing is asked of any server."""
-    said = CliRunner().invoke(app, arguments)
-    assert said.exit_code == 2
-    assert said.stderr.startswith("error: --catalog is missing")
-
-
 NAMELESS = '{"current-context": "c", "clusters": [], "contexts": [{"name": "c", "context": {"cluster": "k"}}]}'
 
 
