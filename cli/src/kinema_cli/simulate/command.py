@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,8 +50,8 @@ def run_simulate(options: SimulateOptions) -> int:
         return fail(InputError(str(error)))
     except (InputError, UsageError) as error:
         return fail(error)
-    _silence()
-    results = _simulate(loaded, names, options)
+    with _silence():
+        results = _simulate(loaded, names, options)
     from kinema_cli.simulate.files import write_files
 
     write_files(loaded, results, options)
@@ -77,13 +78,19 @@ def _policies(given: Sequence[str]) -> tuple[PolicyName, ...]:
     return tuple(policy for name in names for policy in POLICIES if policy == name)
 
 
-def _silence() -> None:
-    """Keep the services from logging each of their steps: thousands in a virtual hour."""
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep the services from logging each of their steps within the block: thousands in a virtual hour."""
     import logging
 
     import structlog
 
+    before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 def _prepare(out: Path) -> None:
