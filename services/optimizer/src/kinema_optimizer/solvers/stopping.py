@@ -95,11 +95,9 @@ class Deadline:
         clock: seconds that pass; a benchmark beside other work counts those of its own process.
     """
 
-    def __init__(
-        self, seconds: float, *, began: float | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.clock = clock
-        self.began = clock() if began is None else began
+    def __init__(self, seconds: float, *, began: float | None = None, clock: Callable[[], float] | None = None) -> None:
+        self.clock = time.monotonic if clock is None else clock
+        self.began = self.clock() if began is None else began
         self.end = self.began + seconds
         self.latest = self.end + LATE_SHARE * seconds + LATE_SECONDS
 
