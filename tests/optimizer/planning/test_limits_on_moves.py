@@ -212,9 +212,9 @@ def many_on_two() -> Cluster:
 def test_by_default_a_plan_moves_a_quarter_of_the_pods() -> None:
     """Twenty pods would have to move to save a node; ten may. With half of the pods allowed the node goes."""
     state, on_sale = many_on_two(), (offer("m4", zone="a", cpu=4000, memory=16 * 1024, price=170_000),)
-    kept = optimizer_plan(state, on_sale, settings=PlanningSettings())
+    kept = optimizer_plan(state, on_sale, settings=PlanningSettings(redundancy=False))
     assert (kept.moves, kept.cost.after) == (0, kept.cost.before)
-    half = optimizer_plan(state, on_sale, settings=PlanningSettings(max_moves_fraction=0.5))
+    half = optimizer_plan(state, on_sale, settings=PlanningSettings(max_moves_fraction=0.5, redundancy=False))
     assert half.moves == 20
     assert half.cost.after < half.cost.before
     assert "at most 20 moves" in half.objective

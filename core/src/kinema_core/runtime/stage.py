@@ -57,10 +57,10 @@ class Moment:
     """Circumstances under which an event is handled."""
 
     now: datetime
-    past: Any = None
-    """What the stage folded of USAGE, where it has a `Past`."""
     recorded: AnyBody | None = None
     """In a replay the recorded answer, from which a solver takes its stop; None live."""
+    past: Any = None
+    """What the stage folded of USAGE, where it has a `Past`."""
 
 
 class Stage(Protocol[S]):

@@ -93,6 +93,7 @@ UNPRICED: Final = {
     "foreign-node": "another autoscaler deletes the node",
     "gated": "the pod is pending: without its gate the cluster costs more",
     "namespace-terminating": "the pod ends with its namespace",
+    "restless": "the workload can move once it is at rest",
     "unknown-node": "the node has no price",
 }
 """Code of a held pod → why lifting what holds it has no price."""
