@@ -53,6 +53,7 @@ _WRITTEN: Final[Values] = {
     "storage.size": "21Gi",
     "streams.logSize": "4Gi",
     "streams.stateSize": "3Gi",
+    "streams.usageSize": "7Gi",
 }
 """Values other than the defaults where any text will not do."""
 
