@@ -19,6 +19,15 @@ def test_free_ports_lie_below_those_of_outgoing_connections() -> None:
     assert all(10240 <= free_port() < 32768 for _ in range(20))
 
 
+def test_a_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that are started one after another, and whose ports were chosen before, do not share one."""
+    drawn = iter((4000, 4000, 4001))
+    monkeypatch.setattr("secrets.randbelow", lambda _: next(drawn))
+    monkeypatch.setattr("socket.socket.bind", lambda *_: None)
+    monkeypatch.setattr("kinema_cli.local.nats_server._given", set())
+    assert (free_port(), free_port()) == (14240, 14241)
+
+
 def test_no_executable_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without a nats-server the error says what to install."""
     monkeypatch.setattr("shutil.which", lambda *_args, **_more: None)

@@ -30,6 +30,8 @@ _STOP_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.05
 _PORTS: Final = range(10240, 32768)
 _PORT_TRIES: Final = 200
+_given: Final[set[int]] = set()
+"""Ports that were returned to this process before: what is to listen there may not have started yet."""
 _MAX_FILE_STORE: Final = 8 * 1024**3
 """Bytes that streams may take on disk."""
 
@@ -52,15 +54,18 @@ def executable() -> str:
 
 
 def free_port() -> int:
-    """Return a loopback port that is not in use.
+    """Return a loopback port that is not in use, and not the same one twice in a process.
 
     Below the range from which the system takes ports of outgoing connections: between two runs of a server one of those
     could take its port, a client that tries to reconnect to it first of all.
     """
     for _ in range(_PORT_TRIES):
         port = _PORTS.start + secrets.randbelow(len(_PORTS))
+        if port in _given:
+            continue
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            _given.add(port)
             return port
     raise ServerError(f"no free port found on 127.0.0.1 between {_PORTS.start} and {_PORTS.stop}")
 
