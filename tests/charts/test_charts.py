@@ -255,7 +255,11 @@ def test_a_charts_test_runs_in_an_image_of_kinema(helm: Helm) -> None:
 
 
 def test_every_service_may_run_twice(helm: Helm) -> None:
-    """One process by default, and a rolling update, which runs a second one for a moment."""
+    """One process by default, and a rolling update, which runs a second one for a moment.
+
+    The update is written whole: defaults of the API server would stay at a rollback to an older chart's `Recreate`.
+    """
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     for count in (1, 2):
         given = cast("dict[str, dict[str, object]]", copy.deepcopy(WHOLE))
         for name in SERVICES:
@@ -263,7 +267,7 @@ def test_every_service_may_run_twice(helm: Helm) -> None:
         objects = helm.rendered("kinema", given)
         for service in SERVICES:
             spec = named(objects, "Deployment", f"kinema-{service}")["spec"]
-            assert (spec["replicas"], spec.get("strategy")) == (count, None)
+            assert (spec["replicas"], spec["strategy"]) == (count, rolling)
 
 
 def test_jobs_reach_what_they_need_where_nothing_else_may_go_out(helm: Helm) -> None:

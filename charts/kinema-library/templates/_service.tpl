@@ -26,6 +26,9 @@ kind: Deployment
 metadata: {{- include "kinema.metadata" $context | nindent 2 }}
 spec:
   replicas: {{ $values.replicas }}
+  strategy: # whole, so that Helm removes all of it when it rolls back to a chart with Recreate
+    type: RollingUpdate
+    rollingUpdate: {maxSurge: 1, maxUnavailable: 0}
   {{- include "kinema.podTemplate" (mergeOverwrite (dict "module" (printf "kinema_%s" .service)) $context) | nindent 2 }}
 ---
 apiVersion: policy/v1
