@@ -18,6 +18,7 @@ from kinema_cli.local.nats_server import NatsServer, free_port
 from kinema_core.events import ClusterSnapshot
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.nats_bus import connect
+from kinema_core.runtime.nats_connection import AmbiguousError, Connection
 from kinema_core.runtime.rights import USERS, authorization
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, setup
@@ -114,3 +115,27 @@ async def test_one_copy_on_several_servers(tmp_path: Path) -> None:
         found = {one.check: one for one in await broker(started.settings("operator"))}
     assert found["streams"].level == "warn"
     assert "one copy on a broker of several servers" in found["streams"].message
+
+
+async def test_an_answer_that_does_not_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that arrives while a leader is elected is lost: the doctor asks again before it reports a failure."""
+    lost: list[str] = []
+    api = Connection.api
+
+    async def once(self: Connection, name: str, body: object = None) -> bytes:
+        if "INFO" in name and name not in lost:
+            lost.append(name)
+            raise AmbiguousError(f"{name}: no answer")
+        return await api(self, name, body)
+
+    async def never(self: Connection, name: str, body: object = None) -> bytes:
+        raise AmbiguousError(f"{name}: no answer")
+
+    async with running(tmp_path) as started:
+        monkeypatch.setattr(Connection, "api", once)
+        assert [one.level for one in await broker(started.settings("operator"))] == ["ok", "ok", "warn"]
+        assert len(lost) > 1
+        monkeypatch.setattr(Connection, "api", never)
+        (failed,) = await broker(started.settings("operator"))
+    assert (failed.check, failed.level) == ("broker", "fail")
+    assert "no answer" in failed.message

@@ -7,10 +7,11 @@ where JetStream allows that and no message is lost by it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -31,10 +32,14 @@ from kinema_core.runtime.topology import (
     work_subject,
 )
 
+A = TypeVar("A")
+
 _NOT_FOUND: Final = frozenset({10014, 10059})
 _NO_PEERS: Final = frozenset({10005, 10008, 10009})
 """Servers of the broker's cluster do not see each other, just now."""
 _TRIES: Final = 40
+_LOOKS: Final = 3
+"""How often an inspection asks: enough for a new leader, and a broken broker is still reported within seconds."""
 _PAUSE_SECONDS: Final = 0.5
 _DROPPING: Final = frozenset({"max_bytes", "max_age", "max_msgs_per_subject"})
 """Limits of a stream: a lower one drops messages."""
@@ -137,24 +142,13 @@ class _Builder:
 
     async def ensure(self, part: _Part) -> None:
         """Create a part unless it is there; compare it with what is wanted if it is."""
-        for attempt in range(1, _TRIES + 1):
-            try:
-                return await self._ensure(part)
-            except BusUnavailableError:
-                # A broker of several servers that has just started is still looking for its peers.
-                if attempt == _TRIES:
-                    raise
-                await asyncio.sleep(_PAUSE_SECONDS)
-        return None
+        await _patiently(partial(self._ensure, part), _TRIES)
 
     async def _ensure(self, part: _Part) -> None:
-        data = await self.connection.api(part.info)
-        fault = fault_of(data, part.what)
-        if fault is None:
-            await self._compare(part, msgspec.json.decode(data, type=_Info))
+        info = await _look(self.connection, part)
+        if info is not None:
+            await self._compare(part, info)
             return
-        if fault.err_code not in _NOT_FOUND:
-            raise fault_error(fault, part.what)
         fault = await self._write(part, "create", part.wanted)
         if fault is not None and fault.err_code in _NO_PEERS:
             raise BusUnavailableError(f"{part.what} cannot be created yet: {fault.description} ({fault.err_code})")
@@ -262,14 +256,10 @@ async def inspect(settings: RuntimeSettings) -> Inspection:
         for part in _parts(Layout(clusters=(settings.cluster,))):
             if not any(part.info.startswith(prefix) for prefix in _OPEN_TO_OPERATOR):
                 continue
-            data = await connection.api(part.info)
-            fault = fault_of(data, part.what)
-            if fault is not None and fault.err_code not in _NOT_FOUND:
-                raise fault_error(fault, part.what)
-            if fault is not None:
+            info = await _patiently(partial(_look, connection, part), _LOOKS)
+            if info is None:
                 absent.append(part.what)
                 continue
-            info = msgspec.json.decode(data, type=_Info)
             wrong = (key for key, value in part.wanted.items() if info.config.get(key) != value)
             unsafe += [_differs(part, key, info.config) for key in wrong if key not in _MATTERS_OF_SIZE]
             if not part.stream:
@@ -281,6 +271,30 @@ async def inspect(settings: RuntimeSettings) -> Inspection:
         return Inspection(version, tuple(absent), tuple(unsafe), tuple(streams), client.has_peers, *until)
     finally:
         await connection.close()
+
+
+async def _look(connection: Connection, part: _Part) -> _Info | None:
+    """Return what the broker says about a part, None where it is absent; raises BusError for any other answer."""
+    data = await connection.api(part.info)
+    fault = fault_of(data, part.what)
+    if fault is None:
+        return msgspec.json.decode(data, type=_Info)
+    if fault.err_code not in _NOT_FOUND:
+        raise fault_error(fault, part.what)
+    return None
+
+
+async def _patiently(call: Callable[[], Awaitable[A]], tries: int) -> A:
+    """Repeat a call while servers that have just started look for their peers, or a stream has no leader.
+
+    A request that arrives while a leader is elected, as after a change of copies, may stay without an answer.
+    """
+    for _ in range(tries - 1):
+        try:
+            return await call()
+        except BusUnavailableError:
+            await asyncio.sleep(_PAUSE_SECONDS)
+    return await call()
 
 
 def _parts(layout: Layout) -> Iterator[_Part]:
