@@ -44,14 +44,15 @@ class TestTable:
     """The rights as they are written into the server's configuration."""
 
     def test_every_kind_has_exactly_one_publisher(self) -> None:
-        """No two users publish the same kind, but for what every service says of itself."""
+        """No two users publish the same kind, but for what every service says of itself, and plans of an operator."""
         of_all = {kind for kind in kinds_of(PUBLISHES["predictor"]) if kind in kinds_of(PUBLISHES["decider"])}
         assert of_all == {"service-started", "dead-letter"}
         publishers: dict[str, list[str]] = {}
         for user, bodies in PUBLISHES.items():
             for kind in kinds_of(bodies):
                 publishers.setdefault(kind, []).append(user)
-        assert {kind for kind, found in publishers.items() if len(found) > 1} == of_all
+        assert {kind for kind, found in publishers.items() if len(found) > 1} == of_all | {"plan-proposed"}
+        assert publishers["plan-proposed"] == ["optimizer", "operator"]
         assert set(publishers) == set(kinds_of(BODIES))
 
     @pytest.mark.parametrize("user", SERVICES)

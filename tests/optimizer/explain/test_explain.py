@@ -195,12 +195,12 @@ def test_savings_by_the_rules_are_no_more_than_trying_everything_saves() -> None
     assert promised >= 5
 
 
-def test_moves_without_an_order_are_told() -> None:
-    """Of two pods that keep apart by zone, a new copy is refused where the old one still is."""
+def test_a_replica_that_its_own_kind_keeps_out_everywhere_holds_its_node() -> None:
+    """Of two pods that keep apart by zone, a new copy is refused where an old one still is: in every zone."""
     apart = PodTerm(topology_key="topology.kubernetes.io/zone", selector=selector(app="web"))
     nodes = [node("n1", price="0.1"), *(node(name, zone="b", price="0.1") for name in ("n2", "n3"))]
     web = deployed("web", ["n1", "n2"], rules=PlacementRules(anti_affinity=(apart,)))
     found = told(cluster(nodes, web), "n2")
-    assert found.verdict == "could-go"
-    assert "no order of moves was found that brings shop/web-1 to n3" in found.caveat
+    assert found.verdict == "held-pods"
+    assert [(one.pod, one.code) for one in found.held] == [("shop/web-1", "anti-affinity-alone")]
     assert told(cluster(nodes, deployed("web", ["n1", "n2"])), "n2").caveat == ""
