@@ -99,7 +99,7 @@ async def test_the_incumbent_of_a_solve_that_failed_is_proposed(
     """Dead or silent at the end, it had told of a better plan: that one is proposed, sound, with the failure in it."""
     for name, value in armed(fault).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(f"{__name__}.PLANNING", unguarded(time_limit_seconds=4.0, max_moves=200))
+    monkeypatch.setattr(f"{__name__}.PLANNING", unguarded(time_limit_seconds=7.0, max_moves=200))
     body = await solved_in_child(SolverSettings(patience_seconds=2))
     assert isinstance(body, Plan)
     assert body.cost.after < body.cost.before
