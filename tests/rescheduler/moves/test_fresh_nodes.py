@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
 
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import Plan
 from kinema_core.model.cluster import Cluster
+from kinema_rescheduler.providers.base import Operation
 
 STARTING = "agent.example.com/starting:NoSchedule"
 
@@ -46,6 +48,24 @@ async def test_node_that_never_admits_its_pods_is_deleted_and_ends_the_plan() ->
     end = await world.aborts("node-never-ready", "n1", "n2")
     assert f"does not admit shop/web-1 (taint {STARTING})" in end.detail
     assert "surge-up" not in world.intended_kinds()
+
+
+async def test_no_node_is_closed_for_one_whose_boot_is_not_known_to_be_done() -> None:
+    """A node may be Ready before its boot is told done, as after a restart: that it is ours is not known until then."""
+    world = World(*fresh_node_plan())
+    ask, told = world.provider.operation, world.clock.now() + timedelta(minutes=5)
+
+    async def late(id_: str) -> Operation:
+        found = await ask(id_)
+        return found if world.clock.now() >= told else dataclasses.replace(found, state="running")
+
+    world.provider.operation = late  # type: ignore[method-assign]  # a cloud that is slow to tell
+    early: list[bool] = []
+    world.on_second = lambda: early.append("kinema-1" in world.memory.nodes and world.memory.nodes["kinema-1"].ready)
+    await world.completes("kinema-1", "n1")
+    assert early.index(True) < 200
+    steps = [line for line in world.told() if "done   boot/kinema-1" in line or "intend taint/n2" in line]
+    assert "boot" in steps[0]
 
 
 async def test_a_cordon_is_not_waited_for() -> None:

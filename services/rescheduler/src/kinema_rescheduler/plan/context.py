@@ -141,9 +141,10 @@ class ExecutionContext:
     def awaited(self) -> Mapping[str, str]:
         """Return the booted nodes to which no move has begun, by name, and why none can; empty for one that is ready.
 
-        A node that has just become Ready has the taint `not-ready` for a moment more, or one that an agent of its own
-        takes off: pods that came now would go elsewhere. Kinema does not wait for the end of a cordon: an operator set
-        it.
+        A node may be Ready before the outcome of its boot is known, as after a restart: until then it may be another
+        client's of that name. One that has just become Ready has the taint `not-ready` for a moment more, or one that
+        an agent of its own takes off: pods that came now would go elsewhere. Kinema does not wait for the end of a
+        cordon: an operator set it.
         """
         used = {name for progress in self.execution.steps.values() for name in progress.step.nodes}
         used |= {name for one in self.closings for name in one.boots if self.progress(taint_id(one.node)) is not None}
@@ -154,6 +155,8 @@ class ExecutionContext:
         node = self.cluster.node(name)
         if node is None or not node.ready:
             return "is not Ready"
+        if not self.done(f"boot/{name}"):
+            return "is being booted"
         if node.unschedulable:
             return ""
         for place in self.coming.get(name, ()):
