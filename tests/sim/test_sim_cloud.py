@@ -40,6 +40,8 @@ def test_a_machine_boots_registers_and_becomes_ready() -> None:
         "kubernetes.io/hostname": "x1",
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": "amd64",
         "node.kubernetes.io/instance-type": "e2-standard-2",
         "topology.kubernetes.io/zone": "europe-west3-a",
         "kinema.io/capacity-type": "on-demand",
