@@ -32,7 +32,7 @@ from kinema_core.events import (
     StepSucceeded,
 )
 from kinema_core.model.cluster import Cluster, all_objects, difference
-from kinema_core.runtime.bus import Lease
+from kinema_core.runtime.bus import Bus, Lease
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.settings import RuntimeSettings
@@ -77,11 +77,12 @@ class World:
         limits: Limits | None = None,
         pace: Pace | None = None,
         sold: Iterable[Offer] | None = None,
+        bus: Bus | None = None,
     ) -> None:
         self.plan = plan
         """The plan that `accept` takes where it is given none."""
         self.clock = ManualClock(NOW)
-        self.bus = MemoryBus()
+        self.bus: Any = bus or MemoryBus()
         self.memory = MemoryCluster(cluster, self.clock, pace=pace)
         self.writer = MemoryWriter(self.memory, after=self.look)
         self.provider = MemoryProvider(self.memory)

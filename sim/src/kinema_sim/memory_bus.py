@@ -11,10 +11,11 @@ from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
-from kinema_core.events import Event, encode, subject_of
+from kinema_core.events import Event, EventsRestated, encode, kind_of_type, subject_of
 from kinema_core.runtime.bus import (
     STREAM_OF_FAMILY,
     BusSetupError,
@@ -22,13 +23,15 @@ from kinema_core.runtime.bus import (
     ConflictError,
     Damaged,
     Delivery,
+    Extent,
     Lease,
     LeaseLostError,
     Stored,
     StreamName,
 )
 from kinema_core.runtime.framing import FramingError, check_subject, unframe
-from kinema_core.runtime.topology import CONSUMES, STREAMS, kinds_of, type_in, types_of
+from kinema_core.runtime.restated import carried, with_restated
+from kinema_core.runtime.topology import CONSUMES, STREAMS, kind_in, kinds_of, type_in, types_of
 
 DEDUP_SECONDS: Final = 120.0
 """As the layout of a broker has it."""
@@ -45,23 +48,48 @@ class _Log:
     remembered: dict[tuple[str, str], float] = field(default_factory=dict)
     """Monotonic times until which message ids are remembered, of published events."""
     lasts: dict[str, int] = field(default_factory=dict)
+    bound: int | None = None
+    """Size above which the oldest items are dropped, as bytes of JSON."""
+    bytes: int = 0
+    head: int = 0
+    """Sequence of the newest item that was stored."""
 
     @property
-    def head(self) -> int:
-        return self.items[-1].sequence if self.items else 0
+    def first(self) -> int:
+        return self.items[0].sequence if self.items else self.head + 1
 
     def add(self, item: Stored | Damaged) -> None:
         if item.sequence <= self.head:
             message = f"sequence {item.sequence} comes after {self.head}: preload events in their order"
             raise ValueError(message)
         self.items.append(item)
+        self.head = item.sequence
+        self.bytes += _size(item)
         self.lasts[item.subject] = item.sequence
         if isinstance(item, Stored):
             self.sequences[item.subject, item.event.id] = item.sequence
+        while self.bound is not None and self.bytes > self.bound:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        oldest = self.items.pop(0)
+        self.bytes -= _size(oldest)
+        if self.lasts[oldest.subject] == oldest.sequence:
+            del self.lasts[oldest.subject]
+        if isinstance(oldest, Stored):
+            self.sequences.pop((oldest.subject, oldest.id), None)
 
     def since(self, start: int) -> int:
         """Return the index of the first item with that sequence or a later one."""
         return bisect_left(self.items, start, key=attrgetter("sequence"))
+
+
+def _is_wanted(item: Stored | Damaged, *, start: int, end: int, types: frozenset[str]) -> bool:
+    return start <= item.sequence <= end and (not types or type_in(item.subject) in types)
+
+
+def _size(item: Stored | Damaged) -> int:
+    return item.size if isinstance(item, Stored) else len(item.data)
 
 
 @dataclass
@@ -166,6 +194,7 @@ class MemoryBus:
         consumers: kinds that each durable consumer gets; None: those of the services.
         ack_wait: real seconds after which an unsettled delivery is made again.
         dedup_seconds: how long message ids are remembered.
+        log_bytes: size above which LOG drops its oldest events; None: it keeps all.
         monotonic: the clock of leases, redeliveries and message ids.
     """
 
@@ -175,10 +204,12 @@ class MemoryBus:
         consumers: Mapping[str, tuple[str, ...]] | None = None,
         ack_wait: float = 10.0,
         dedup_seconds: float = DEDUP_SECONDS,
+        log_bytes: int | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         chosen = DEFAULT_CONSUMERS if consumers is None else consumers
         self._logs: dict[StreamName, _Log] = {name: _Log() for name in STREAMS}
+        self._logs["LOG"].bound = log_bytes
         self._consumers = {name: _Consumer(types_of(kinds)) for name, kinds in chosen.items()}
         self._leases: dict[str, _Held] = {}
         self._revision = 0
@@ -228,22 +259,42 @@ class MemoryBus:
     ) -> AsyncIterator[Stored | Damaged]:
         """See `Bus`."""
         self.check_open()
-        log, types = self._logs[stream], types_of(kinds)
-        for item in log.items[log.since(start) :]:
-            self.check_open()
-            if end is not None and item.sequence > end:
-                return
-            if not kinds or type_in(item.subject) in types:
+        self.check_open()
+        log = self._logs[stream]
+        restated = self._restated() if start < log.first and stream == "LOG" else ()
+        wanted = partial(_is_wanted, start=start, end=log.head if end is None else end, types=types_of(kinds))
+        async for item in with_restated(filter(wanted, restated), self._items(log.items[log.since(start) :])):
+            if wanted(item):
                 yield item
+
+    async def _items(self, items: Iterable[Stored | Damaged]) -> AsyncIterator[Stored | Damaged]:
+        for item in items:
+            self.check_open()
+            yield item
+
+    def _restated(self) -> tuple[Stored, ...]:
+        return carried(self._last("LOG", kind_of_type(EventsRestated.TYPE)))
 
     async def head(self, stream: StreamName) -> int:
         """The stream's last sequence, 0 when it is empty."""
         self.check_open()
         return self._logs[stream].head
 
+    async def extent(self, stream: StreamName) -> Extent:
+        """See `Bus`."""
+        self.check_open()
+        log = self._logs[stream]
+        return Extent(first=log.first, last=log.head, filled=log.bytes / log.bound if log.bound else 0.0)
+
     async def last(self, stream: StreamName, kind: str) -> Stored | Damaged | None:
         """The newest event of a kind."""
         self.check_open()
+        found = self._last(stream, kind)
+        if found is not None or stream != "LOG":
+            return found
+        return next((item for item in reversed(self._restated()) if kind_in(item.subject) == kind), None)
+
+    def _last(self, stream: StreamName, kind: str) -> Stored | Damaged | None:
         types = types_of((kind,))
         return next((item for item in reversed(self._logs[stream].items) if type_in(item.subject) in types), None)
 
@@ -321,7 +372,7 @@ class MemoryBus:
 
     def wipe(self, stream: StreamName) -> None:
         """Lose a stream and begin it again at sequence 1."""
-        self._logs[stream] = _Log()
+        self._logs[stream] = _Log(bound=self._logs[stream].bound)
         if stream == "LOG":
             for consumer in self._consumers.values():
                 consumer.settled = consumer.out = consumer.attempt = 0

@@ -18,7 +18,15 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from kinema_cli.replay.recording import Recorded, Recording
-from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, ServiceStarted, encode, kind_of_type
+from kinema_core.events import (
+    ClusterDelta,
+    ClusterSnapshot,
+    Event,
+    EventsRestated,
+    ServiceStarted,
+    encode,
+    kind_of_type,
+)
 from kinema_core.model.cluster import StateGapError
 from kinema_core.runtime.envelope import answer
 from kinema_core.runtime.memory import in_order, is_answer_of
@@ -93,7 +101,8 @@ class Causes:
 
     def __init__(self, recording: Recording) -> None:
         self._ids = {item.event.id for item in recording.log}
-        self.whole: Final = not recording.log or recording.log[0].sequence == 1
+        restated = any(isinstance(item.event.body, EventsRestated) for item in recording.log)
+        self.whole: Final = not recording.log or (recording.log[0].sequence == 1 and not restated)
 
     def known(self, cause: str) -> bool:
         """Return whether the recording holds the event."""

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 from kinema_core.events.body import Body, Figures
 from kinema_core.events.execution import (
     AbortRequested,
+    EventsRestated,
     ExecutionAborted,
     ExecutionCompleted,
     ExecutionPaused,
@@ -421,6 +422,7 @@ AnyBody: TypeAlias = (
     | StepFailed
     | ExecutionCompleted
     | ExecutionAborted
+    | EventsRestated
     | ExecutionPaused
     | ExecutionResumed
     | PlanApproved

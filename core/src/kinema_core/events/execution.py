@@ -140,6 +140,28 @@ POD_WAITS: Final = "pod-waits"
 """Why a plan makes way for a pod that its closed nodes keep waiting; its rest is planned with that pod in place."""
 
 
+class RestatedEvent(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """An event of LOG as it was stored."""
+
+    sequence: int
+    data: bytes
+    """The event as JSON, compressed with zstd."""
+
+
+class EventsRestated(Body, frozen=True, kw_only=True):
+    """Events that are still in force, stated again before LOG, which drops its oldest events, drops them.
+
+    A pause, the catalog, settings, a plan that waits for approval, and what was done of a plan that has not ended. A
+    reader of LOG sees each of them at its sequence, as long as it is in the newest restatement or in LOG itself.
+    """
+
+    TYPE: ClassVar[str] = "events-restated.v1"
+    FAMILY: ClassVar[str] = "exec"
+
+    events: tuple[RestatedEvent, ...]
+    """In the order of their sequences."""
+
+
 # --- control: what the operator asks for
 
 

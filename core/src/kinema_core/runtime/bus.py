@@ -7,6 +7,8 @@ replay sees what every service saw). `DLQ` keeps what could not be handled. Posi
   broker remembers message ids (`Layout.dedup_seconds`). An ambiguous publish (time-out, lost reply) is settled by
   reading the stream back, never by trusting the acknowledgement.
 * An event lies on its own subject (`subject_of`), or it is `Damaged`: the broker grants rights by subject.
+* LOG drops its oldest events above its size. Those that are in force are stated again before (`restated.py`); reading
+  LOG gives each of them at its sequence, as if it was never dropped.
 * Deliveries of a durable consumer are at least once and in order, one at a time.
 * Reading (`read`, `head`, `last`) needs no consumer, changes nothing and sees everything acknowledged before the call.
 * Bodies above 32 KiB are compressed; above 512 KiB they are cut into chunks with a manifest last. Readers get whole
@@ -67,6 +69,20 @@ class ConflictError(BusError):
 
 class LeaseLostError(BusError):
     """The lease has expired or another process holds it."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What a stream holds of all that was stored in it."""
+
+    first: int
+    """Sequence of the oldest message; one more than the last where there is none."""
+    last: int
+    """Sequence of the newest message, also of one that was dropped; 0 before any."""
+    filled: float
+    """Share of its size that is used; 0 where it has no bound."""
+    max_age_seconds: float | None = None
+    """Age at which it drops messages; None where it drops none by age."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +185,9 @@ class Bus(Protocol):
 
     async def head(self, stream: StreamName) -> int:
         """Return the stream's last sequence, 0 when it is empty."""
+
+    async def extent(self, stream: StreamName) -> Extent:
+        """Return which messages the stream holds, and how full it is."""
 
     async def last(self, stream: StreamName, kind: str) -> Stored | Damaged | None:
         """Return the newest event of a kind."""

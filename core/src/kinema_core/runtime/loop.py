@@ -22,6 +22,7 @@ from kinema_core.runtime.bus import (
     BusError,
     BusUnavailableError,
     Damaged,
+    Extent,
     Lease,
     LeaseLostError,
     Stored,
@@ -151,6 +152,8 @@ class LogFollower:
         self._kinds = kinds
         self.position = 0
         """Sequence up to which everything was read."""
+        self.extent = Extent(first=1, last=0, filled=0.0)
+        """What LOG held at the last call of `read`."""
         self._anchor = Anchor()
 
     async def read(self) -> AsyncIterator[Stored | Damaged]:
@@ -160,7 +163,8 @@ class LogFollower:
             StreamResetError: LOG is not the stream that was read so far. What was folded of it does not hold, and the
                 next call reads from the beginning. BusError.
         """
-        head = await self._bus.head("LOG")
+        self.extent = await self._bus.extent("LOG")
+        head = self.extent.last
         if head == self.position:
             return
         # Where retention has removed the anchor, LOG counts as replaced and is folded as after a restart.

@@ -5,18 +5,22 @@ Reads and writes with the rights of one service only: it creates no stream and n
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from typing import Final
 
-from kinema_core.events import Event
-from kinema_core.runtime.bus import Damaged, Delivery, Lease, Stored, StreamName
+from kinema_core.events import Event, EventsRestated, kind_of_type
+from kinema_core.runtime.bus import Damaged, Delivery, Extent, Lease, Stored, StreamName
 from kinema_core.runtime.nats_connection import Connection
 from kinema_core.runtime.nats_deliveries import NatsDelivery, item_of, position, pull
 from kinema_core.runtime.nats_lease import LeaseKeeper
 from kinema_core.runtime.nats_publisher import Publisher
-from kinema_core.runtime.nats_reader import Reader
+from kinema_core.runtime.nats_reader import Raw, Reader
+from kinema_core.runtime.restated import carried, with_restated
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_core.runtime.topology import STREAMS, consumer_name, subjects
+from kinema_core.runtime.topology import STREAMS, consumer_name, kind_in, subjects
+
+_RESTATED: Final = kind_of_type(EventsRestated.TYPE)
 
 
 class NatsBus:
@@ -28,6 +32,9 @@ class NatsBus:
         self._reader = Reader(connection, cluster)
         self._publisher = Publisher(connection, self._reader)
         self._leases = LeaseKeeper(connection, self._reader, cluster)
+        self._carrier: Raw | None = None
+        """The newest restatement that was read."""
+        self._carried: tuple[Stored, ...] = ()
 
     async def publish(self, event: Event, *, expected_last: int | None = None) -> int:
         """Store an event and return its sequence; see `Bus.publish`."""
@@ -37,20 +44,47 @@ class NatsBus:
         self, stream: StreamName, *, start: int = 1, end: int | None = None, kinds: tuple[str, ...] = ()
     ) -> AsyncIterator[Stored | Damaged]:
         """See `Bus`."""
-        head = await self.head(stream)
-        last = head if end is None else min(end, head)
-        async for item in self._reader.items(stream, start=start, end=last, kinds=kinds):
+        extent = await self.extent(stream)
+        last = extent.last if end is None else min(end, extent.last)
+        restated: Sequence[Stored] = ()
+        if stream == "LOG" and start < max(extent.first, 2):  # the first one may be dropped while this is read
+            wanted = subjects(self._cluster, kinds)
+            restated = [
+                item
+                for item in await self._restated()
+                if start <= item.sequence <= last and (not kinds or item.subject in wanted)
+            ]
+        items = self._reader.items(stream, start=start, end=last, kinds=kinds)
+        async for item in with_restated(restated, items):
             yield item
+
+    async def _restated(self) -> tuple[Stored, ...]:
+        """Return the events of the newest restatement."""
+        newest = await self._newest("LOG", _RESTATED)
+        if newest != self._carrier:
+            whole = None if newest is None else await self._reader.whole("LOG", newest)
+            self._carrier, self._carried = newest, carried(whole)
+        return self._carried
 
     async def head(self, stream: StreamName) -> int:
         """Return the stream's last sequence, 0 when it is empty."""
-        return await self._reader.head(STREAMS[stream])
+        return (await self.extent(stream)).last
+
+    async def extent(self, stream: StreamName) -> Extent:
+        """See `Bus`."""
+        return await self._reader.extent(STREAMS[stream])
 
     async def last(self, stream: StreamName, kind: str) -> Stored | Damaged | None:
         """Return the newest event of a kind."""
+        raw = await self._newest(stream, kind)
+        if raw is not None:
+            return await self._reader.whole(stream, raw)
+        restated = await self._restated() if stream == "LOG" else ()
+        return next((item for item in reversed(restated) if kind_in(item.subject) == kind), None)
+
+    async def _newest(self, stream: StreamName, kind: str) -> Raw | None:
         found = [await self._reader.last(STREAMS[stream], each) for each in subjects(self._cluster, (kind,))]
-        raw = max((each for each in found if each is not None), key=lambda each: each.sequence, default=None)
-        return None if raw is None else await self._reader.whole(stream, raw)
+        return max((each for each in found if each is not None), key=lambda each: each.sequence, default=None)
 
     async def deliveries(self, durable: str) -> AsyncIterator[Delivery]:
         """Yield deliveries of a durable consumer on LOG until the bus is closed."""

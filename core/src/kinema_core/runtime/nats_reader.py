@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from nats.aio.msg import Msg
 
-from kinema_core.runtime.bus import BusSetupError, BusUnavailableError, Damaged, Stored, StreamName
+from kinema_core.runtime.bus import BusSetupError, BusUnavailableError, Damaged, Extent, Stored, StreamName
 from kinema_core.runtime.framing import (
     FramingError,
     Manifest,
@@ -55,11 +55,19 @@ class _GotAnswer(msgspec.Struct, frozen=True):
 
 
 class _State(msgspec.Struct, frozen=True):
+    first_seq: int = 0
     last_seq: int = 0
+    bytes: int = 0
+
+
+class _Config(msgspec.Struct, frozen=True):
+    max_bytes: int = -1
+    max_age: int = 0
 
 
 class _InfoAnswer(msgspec.Struct, frozen=True):
     state: _State = _State()
+    config: _Config = _Config()
     created: str = ""
 
 
@@ -70,9 +78,16 @@ class Reader:
         self._connection = connection
         self._cluster = cluster
 
-    async def head(self, stream: str) -> int:
-        """Return the last sequence as the leader knows it, 0 for an empty stream."""
-        return (await self._info(stream)).state.last_seq
+    async def extent(self, stream: str) -> Extent:
+        """Return what the stream holds, as the leader knows it."""
+        info = await self._info(stream)
+        bound = info.config.max_bytes
+        return Extent(
+            first=info.state.first_seq,
+            last=info.state.last_seq,
+            filled=info.state.bytes / bound if bound > 0 else 0.0,
+            max_age_seconds=info.config.max_age / 1e9 or None,
+        )
 
     async def made(self, stream: str) -> str:
         """Return when the stream was made, as the broker writes it."""

@@ -29,8 +29,9 @@ from kinema_core.events import (
     StepSucceeded,
 )
 from kinema_core.model.cluster import Cluster, fold
-from kinema_core.runtime.bus import Bus, BusUnavailableError, ConflictError, Lease, LeaseLostError
+from kinema_core.runtime.bus import Bus, BusDeniedError, BusUnavailableError, ConflictError, Lease, LeaseLostError
 from kinema_core.runtime.clock import Clock
+from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.loop import LoopMetrics, StateReader, Tenure, lead
@@ -232,6 +233,7 @@ class Rescheduler:
             if not await self._reading.read():
                 await self._drop_tasks()  # their plans are not in the log
             self._check_fencing(lease)
+            await self._restate()
             known = await self._state.read() or self._unobserved()
             if known is None:
                 return
@@ -253,6 +255,24 @@ class Rescheduler:
                 await self._reading.read()
         self._check_fencing(lease)
         self._start(lease, known)
+
+    async def _restate(self) -> None:
+        """Publish again what is in force and what LOG would drop soon."""
+        now, name = self._clock.now(), self._settings.runtime.cluster
+        body = self._reading.restatement(now)
+        if body is None:
+            return
+        event = origin(
+            body, id_=f"{name}/rescheduler/restated-{self._reading.position}", cluster=name, iteration="", now=now
+        )
+        try:
+            sequence = await self._bus.publish(event)
+        except BusDeniedError as error:  # rights of an earlier version
+            self._health.report("restatement", f"{error}: renew the rights on the broker (kinema nats-rights)")
+            return
+        self._health.report("restatement", None)
+        _LOG.info("events in force restated", events=len(body.events), seq=sequence)
+        await self._reading.read()
 
     def _unobserved(self) -> tuple[Cluster, int] | None:
         """Return an empty state, on which marks are reverted, once the state was unknown for long or an end is due."""

@@ -1,16 +1,15 @@
 """Catalogs of prices: a CSV file for providers without prices of their own, and the event that publishes a catalog.
 
 `read_prices` reads the file afresh at every look. `catalog_event` returns an event when the catalog is not the one that
-was published last, or that one is a day old.
+was published last.
 """
 
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
 
 from kinema_core.events import CatalogPublished, Event, FrozenMap, Node, encode
 from kinema_core.model.catalog import CatalogError, CatalogRow, dated, offers_from, parse_catalog
@@ -22,9 +21,6 @@ from kinema_kubernetes.objects import labels_of, uid
 from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.providers.base import Catalog
-
-_RESTATED: Final = timedelta(days=1)
-"""Age at which an unchanged catalog is published again: LOG drops its oldest events, and a stage needs one."""
 
 
 async def read_prices(path: str) -> Catalog:
@@ -75,7 +71,7 @@ async def check_prices(path: str) -> None:
 def catalog_event(
     catalog: Catalog, cluster: Cluster, *, before: Event | None, cluster_name: str, now: datetime
 ) -> Event | None:
-    """Return the event that publishes a catalog; None when the last one says the same and is recent.
+    """Return the event that publishes a catalog; None when the last one says the same.
 
     What a live node of a type has for pods is known better than any formula, so offers depend on the cluster too.
     """
@@ -85,7 +81,7 @@ def catalog_event(
         offers=offers_from(catalog.rows, cluster),
         delegated=catalog.delegated,
     )
-    if before is not None and before.body == body and now - before.time < _RESTATED:
+    if before is not None and before.body == body:
         return None
     cause = before.id if before is not None else ""
     named = origin(body, id_="-", cluster=cluster_name, iteration="", now=now)
