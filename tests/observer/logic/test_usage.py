@@ -19,7 +19,7 @@ from kinema_core.runtime.settings import RuntimeSettings
 from kinema_kubernetes.errors import NotFoundError
 from kinema_observer.errors import UnreadableListError
 from kinema_observer.logic.usage import Usage, UsageStep, sample, usage_of
-from kinema_observer.sampling import UsageSampler
+from kinema_observer.sampling import MeteredUsage, UsageSampler
 from kinema_observer.settings import Settings
 from kinema_sim.memory_bus import MemoryBus
 
@@ -154,7 +154,13 @@ async def sampling(bus: MemoryBus, readings: Readings, *objects: object, **more:
     observing = observer(bus, ScriptedSource([*objects]), clock)  # type: ignore[list-item]  # objects of any kind
     await observing.tick()
     settings = Settings(runtime=RuntimeSettings(cluster="c1"), **more)  # type: ignore[arg-type]  # seconds
-    return UsageSampler(bus=bus, source=readings, clock=clock, observer=observing, settings=settings)
+    return UsageSampler(
+        bus=bus,
+        source=MeteredUsage(readings, settings.usage_step_seconds),
+        clock=clock,
+        observer=observing,
+        settings=settings,
+    )
 
 
 def deployment() -> list[object]:
@@ -167,7 +173,13 @@ async def test_a_step_is_published_when_the_next_one_begins() -> None:
     bus, readings = MemoryBus(), Readings()
     observing = observer(bus, ScriptedSource([*deployment()]), ManualClock(BEGIN))  # type: ignore[list-item]
     settings = Settings(runtime=RuntimeSettings(cluster="c1"))
-    sampler = UsageSampler(bus=bus, source=readings, clock=ManualClock(BEGIN), observer=observing, settings=settings)
+    sampler = UsageSampler(
+        bus=bus,
+        source=MeteredUsage(readings, settings.usage_step_seconds),
+        clock=ManualClock(BEGIN),
+        observer=observing,
+        settings=settings,
+    )
     readings.now = at(0)
     await sampler.sample()
     assert bus.events("STATE") == ()
@@ -230,7 +242,14 @@ async def test_without_a_metrics_api_the_rest_goes_on() -> None:
     bus, readings = MemoryBus(), Readings()
     observing = observer(bus, ScriptedSource([node("n1")]), ManualClock(BEGIN))
     settings = Settings(runtime=RuntimeSettings(cluster="c1"))
-    sampler = UsageSampler(bus=bus, source=readings, clock=ManualClock(BEGIN), observer=observing, settings=settings)
+    sampler = UsageSampler(
+        bus=bus,
+        source=MeteredUsage(readings, settings.usage_step_seconds),
+        clock=ManualClock(BEGIN),
+        observer=observing,
+        settings=settings,
+    )
+    await observing.tick()
     readings.down = True
     with capture_logs() as logs:
         for down in (True, True, False, False):

@@ -160,12 +160,8 @@ async def _granted(api: Client, right: Right, *, service: str, accounts: str) ->
     return bool((answer.get("status") or {}).get("allowed"))
 
 
-async def sources(api: Client) -> list[Finding]:
-    """Check what is optional: usage of pods, and recommendations of vertical autoscalers."""
-    return [await _metrics(api), await _recommendations(api)]
-
-
-async def _metrics(api: Client) -> Finding:
+async def metrics(api: Client) -> Finding:
+    """Check that the metrics API has usage of pods."""
     lost = "; without usage, requests are not changed"
     try:
         if not await api.served(USAGE.rpartition("/")[0]):
@@ -195,7 +191,8 @@ async def _any_pod_runs(api: Client) -> bool:
     return bool(running.get("items"))
 
 
-async def _recommendations(api: Client) -> Finding:
+async def recommendations(api: Client) -> Finding:
+    """Check whether there are vertical autoscalers to read."""
     check, group = "recommendations", "/apis/autoscaling.k8s.io/v1"
     try:
         if not await api.served(group):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,6 +38,10 @@ def doctor(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         str,
         typer.Option("--nats-monitor", metavar="URL", help="HTTP monitoring address of the broker, to check its disk."),
     ] = "",
+    settings: Annotated[
+        Path | None,
+        typer.Option("--settings", metavar="FILE", help="Settings by service: with Prometheus, its usage is checked."),
+    ] = None,
     cluster: ClusterName = "",
     output: Output = Format.TABLE,
 ) -> None:
@@ -44,7 +49,7 @@ def doctor(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     from kinema_cli.broker import settings_for
     from kinema_cli.doctor.examine import Subject
     from kinema_cli.inputs import InputError, UsageError, cluster_name, fail, kubeconfig_file
-    from kinema_cli.local.settings import provider_setting
+    from kinema_cli.local.settings import prometheus_setting, provider_setting, read_service_settings
     from kinema_kubernetes.kubeconfig import current_context
 
     try:
@@ -56,6 +61,7 @@ def doctor(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
             accounts=accounts,
             nats=settings_for(nats, cluster_name(cluster, place, context)) if nats else None,
             nats_monitor=monitor,
+            prometheus=prometheus_setting(read_service_settings(settings, {})) if settings is not None else None,
         )
     except (InputError, UsageError) as error:
         raise typer.Exit(fail(error)) from error

@@ -15,20 +15,23 @@ import msgspec
 from kinema_cli.admin.rbac import DEFAULT, rules_by_service
 from kinema_cli.admin.setup import setup_call
 from kinema_cli.broker import on_bus
-from kinema_cli.doctor.checks import Finding, reachable, rights, shortened, sources, steering
+from kinema_cli.doctor.checks import Finding, metrics, reachable, recommendations, rights, shortened, steering
 from kinema_cli.doctor.prices import other_autoscalers, prices
+from kinema_cli.doctor.prometheus import prometheus
 from kinema_cli.leftovers import leftovers
 from kinema_cli.output import counted
 from kinema_cli.snapshot.live import objects_of
 from kinema_cli.status.pipeline import read_status
 from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.runtime.bus import BusDeniedError, BusError
+from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Inspection, inspect
 from kinema_kubernetes.client import Client, connect
 from kinema_kubernetes.errors import KubernetesError
 from kinema_observer.adapters.source import RESOURCES
 from kinema_observer.errors import UnreadableListError
+from kinema_observer.settings import PrometheusSettings
 
 OLDEST_BROKER: Final = (2, 11)
 """The first nats-server with expiry of single messages."""
@@ -144,6 +147,8 @@ class Subject:
     nats: RuntimeSettings | None = None
     nats_monitor: str = ""
     """HTTP monitoring address of the broker; empty: its disk is not checked."""
+    prometheus: PrometheusSettings | None = None
+    """Where usage comes from; None: from the metrics API."""
     steering: bool = True
     """Check the admission policy; not where it is about to be installed, or not wanted."""
 
@@ -174,7 +179,11 @@ async def _in_reach(api: Client, subject: Subject) -> list[Finding]:
     found = await reachable(api)
     kind = str(subject.provider["kind"]) if subject.provider is not None else ""
     found += await rights(api, rules_by_service(kind or DEFAULT), accounts=subject.accounts, provider=kind)
-    found += await sources(api)
+    if subject.prometheus is None:
+        found.append(await metrics(api))
+    else:
+        found.append(await prometheus(api, subject.prometheus, SystemClock().now()))
+    found.append(await recommendations(api))
     if subject.steering:
         found.append(await steering(api, setup_call(subject.kubeconfig, subject.context)))
     try:

@@ -16,6 +16,8 @@ from kinema_cli.inputs import InputError, UsageError
 from kinema_cli.local.pipeline import SERVICES
 from kinema_core.runtime.settings import known_names
 from kinema_core.runtime.yaml_files import yaml_fault
+from kinema_observer.logic.prometheus import NAME as PROMETHEUS
+from kinema_observer.settings import PrometheusSettings
 
 _PLACES: Final = {
     "sim": "url",
@@ -111,6 +113,14 @@ def read_service_settings(path: Path, supplied: Mapping[str, Mapping[str, object
         except (msgspec.ValidationError, TypeError) as error:
             raise InputError(f"--settings {path}: {service}: {error}{_may_be(kind, str(error))}") from error
     return found
+
+
+def prometheus_setting(settings: Mapping[str, Mapping[str, Any]]) -> PrometheusSettings | None:
+    """Return the server of the observer's settings; None where usage comes from the metrics API."""
+    observer = settings.get("observer", {})
+    if observer.get("usage_source") != PROMETHEUS:
+        return None
+    return msgspec.convert(observer["prometheus"], PrometheusSettings)
 
 
 def _completed(settings: Mapping[str, Any], beside: Mapping[str, object]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from kinema_cli.local.directory import clear_own, exclusive_lock, state_director
 from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, stop_event
-from kinema_cli.local.settings import layered, provider_setting, read_service_settings
+from kinema_cli.local.settings import layered, prometheus_setting, provider_setting, read_service_settings
 from kinema_cli.output import counted, print_error, print_hint, print_note, print_warning
 from kinema_cli.status.execution import unended
 from kinema_core.runtime.bus import BusError
@@ -231,6 +231,7 @@ async def _is_well(options: PipelineOptions) -> bool:
         context=options.context,
         provider=given,
         nats=options.nats,
+        prometheus=prometheus_setting(options.settings),
         steering=False,  # it is installed later, or not wanted
     )
     found = await examine(subject)

@@ -8,12 +8,14 @@ import random
 import uvloop
 
 from kinema_core.runtime.run import Runtime, ServiceError, run_service
-from kinema_kubernetes.client import connect
+from kinema_kubernetes.client import Client, connect
 from kinema_kubernetes.errors import SetupError
 from kinema_observer.adapters.metrics import MetricsApi
+from kinema_observer.adapters.prometheus import Prometheus, PrometheusUsage
 from kinema_observer.adapters.reflector import Patience
 from kinema_observer.adapters.source import KubernetesSource
-from kinema_observer.sampling import UsageSampler
+from kinema_observer.errors import PrometheusError
+from kinema_observer.sampling import MeteredUsage, UsageSampler, UsageSource
 from kinema_observer.service import Observer
 from kinema_observer.settings import Settings
 
@@ -29,7 +31,14 @@ async def start(settings: Settings, runtime: Runtime) -> None:
     source = KubernetesSource(client, patience=Patience(bookmark=settings.bookmark_seconds), chance=chance)
     bus, clock = runtime.bus, runtime.clock
     observer = Observer(bus=bus, source=source, clock=clock, health=runtime.health, settings=settings)
-    sampler = UsageSampler(bus=bus, source=MetricsApi(client), clock=clock, observer=observer, settings=settings)
+    try:
+        server = Prometheus(settings.prometheus) if settings.usage_source == "prometheus" else None
+    except PrometheusError as error:
+        await client.close()
+        raise ServiceError(str(error)) from error
+    sampler = UsageSampler(
+        bus=bus, source=_usage(settings, client, server), clock=clock, observer=observer, settings=settings
+    )
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(source.run())
@@ -40,6 +49,16 @@ async def start(settings: Settings, runtime: Runtime) -> None:
         raise _first(group) from None
     finally:
         await client.close()
+        if server is not None:
+            await server.close()
+
+
+def _usage(settings: Settings, client: Client, server: Prometheus | None) -> UsageSource:
+    """Return the source of usage that the settings choose."""
+    if server is None:
+        return MeteredUsage(MetricsApi(client), settings.usage_step_seconds)
+    lookback = settings.prometheus.lookback_seconds
+    return PrometheusUsage(server, step_seconds=settings.usage_step_seconds, lookback_seconds=lookback)
 
 
 def _first(error: BaseException) -> BaseException:

@@ -2,7 +2,11 @@
 
 ObserverError
 ├── UnreadableListError    the whole input is no list of Kubernetes objects: nothing can be made of it
-└── UnreadableFieldError   one object is odd at a path: it is quarantined, the rest goes on
+├── UnreadableFieldError   one object is odd at a path: it is quarantined, the rest goes on
+└── PrometheusError        a query failed: it may succeed later, or a person must act
+    ├── TooMuchError       the server would have to load too much: a shorter span may do
+    ├── TimedOutError      no answer in time: a shorter span may do, or the server is away
+    └── PartialError       the answer holds only a part of what there is
 """
 
 from __future__ import annotations
@@ -30,3 +34,19 @@ class UnreadableFieldError(ObserverError):
         return UnreadableFieldError(
             prefix + path if path.startswith("[") or not path else f"{prefix}.{path}", self.reason
         )
+
+
+class PrometheusError(ObserverError):
+    """A query of Prometheus failed."""
+
+
+class TooMuchError(PrometheusError):
+    """The server would have to load more than it may."""
+
+
+class TimedOutError(PrometheusError):
+    """There was no answer in time."""
+
+
+class PartialError(PrometheusError):
+    """The server warns that it could not read everything."""

@@ -9,12 +9,14 @@ from typing import Final, Protocol
 import structlog
 
 from kinema_core.events import UsageCompacted, UsageResampled, UsageSampled
+from kinema_core.model.cluster import Cluster
 from kinema_core.model.usage import BLOCK_STEPS, compacted, end_of, step_start
 from kinema_core.runtime.bus import Bus, BusUnavailableError, Stored
 from kinema_core.runtime.clock import Clock
 from kinema_core.runtime.envelope import origin
 from kinema_kubernetes.errors import KubernetesError
-from kinema_observer.logic.usage import Usage, UsageStep, sample
+from kinema_observer.errors import ObserverError
+from kinema_observer.logic.usage import Collected, Usage, UsageStep, sample
 from kinema_observer.service import Observer
 from kinema_observer.settings import Settings
 
@@ -24,17 +26,55 @@ _KINDS: Final = ("usage-resampled", "usage-compacted")
 
 
 class UsageSource(Protocol):
-    """Source of pod usage: the metrics API, or a simulated cluster in the same process."""
+    """Source of usage: readings of the metrics API, or Prometheus."""
+
+    async def collect(self, cluster: Cluster, since: datetime | None, now: datetime) -> Collected:
+        """Return the steps after `since` (None: none is known) that have ended.
+
+        Raises:
+            KubernetesError, ObserverError: there is nothing now.
+        """
+
+
+class Meter(Protocol):
+    """Source of readings of what pods use now: the metrics API, or a simulated cluster in the same process."""
 
     async def read(self) -> Usage | None:
-        """One reading, None when there is none yet; raises KubernetesError."""
+        """Return a reading, None when there is none yet; raises KubernetesError."""
+
+
+class MeteredUsage:
+    """Steps of a meter's readings. A step that has begun when the process ends is lost."""
+
+    def __init__(self, meter: Meter, step_seconds: float) -> None:
+        self._meter = meter
+        self._length = timedelta(seconds=step_seconds)
+        self._step: UsageStep | None = None
+        self._newest: datetime | None = None
+        """When the newest reading was taken."""
+
+    async def collect(self, cluster: Cluster, since: datetime | None, now: datetime) -> Collected:
+        """See `UsageSource`. What was before the process began is unknown to a meter."""
+        usage = await self._meter.read()
+        # The same reading comes back until the metrics server has scraped again.
+        if usage is None or (self._newest is not None and usage.sampled <= self._newest):
+            return Collected()
+        self._newest = usage.sampled
+        closed = None
+        if self._step is not None and usage.sampled >= self._step.end:
+            closed, self._step = self._step.closed("metrics.k8s.io"), None
+        reading = None
+        if self._step is None:
+            self._step, reading = UsageStep.around(usage.sampled, self._length), sample(usage, cluster)
+        self._step.add(usage, cluster)
+        return Collected((closed,) if closed is not None else (), reading)
 
 
 class UsageSampler:
     """Publishes what workloads used.
 
-    What it remembers beside the step that has begun is a fold over what it published: a process that takes over goes on
-    with the row of steps that has begun.
+    What it remembers is a fold over what it published: a process that takes over goes on with the row of steps that has
+    begun.
     """
 
     def __init__(self, *, bus: Bus, source: UsageSource, clock: Clock, observer: Observer, settings: Settings) -> None:
@@ -43,14 +83,13 @@ class UsageSampler:
         self._clock = clock
         self._observer = observer
         self._settings = settings
-        self._step: UsageStep | None = None
-        self._newest: datetime | None = None
-        """When the newest reading was taken."""
         self._reading: UsageSampled | None = None
-        """The first one of a step, until it is published."""
+        """The newest one that is not published."""
         self._waiting: deque[UsageResampled] = deque(maxlen=_WAITING)
         self._row: list[UsageResampled] | None = None
         """Published steps without a checkpoint; None: the stream was not read yet."""
+        self._began = False
+        """Whether the stream was ever read: before that it is unknown which steps are missing."""
         self._problem: str | None = None
         self._log = structlog.get_logger()
 
@@ -61,42 +100,42 @@ class UsageSampler:
             await self._clock.sleep(self._settings.usage_seconds)
 
     async def sample(self) -> None:
-        """Read once, and publish the steps that have ended. Without usage the rest goes on: requests then stay."""
+        """Publish the steps that have ended. Without usage the rest goes on: requests then stay."""
         try:
-            usage = await self._source.read()
-            self._take(usage)
-            await self._publish_all()
+            while await self._collect():
+                pass
             self._says(None)
         except BusUnavailableError as error:
             # Another process may have published in the meantime.
             self._row = None
             self._says(str(error))
-        except KubernetesError as error:
+        except (KubernetesError, ObserverError) as error:
             self._says(str(error))
 
-    def _take(self, usage: Usage | None) -> None:
-        """Add a reading to its step, and close the step before."""
+    async def _collect(self) -> bool:
+        """Publish what the source has; return whether it has more of the past."""
         cluster = self._observer.cluster
-        # The same reading comes back until the metrics server has scraped again.
-        if usage is None or cluster is None or (self._newest is not None and usage.sampled <= self._newest):
-            return
-        self._newest = usage.sampled
-        if self._step is not None and usage.sampled >= self._step.end:
-            closed = self._step.closed("metrics.k8s.io")
-            self._waiting.extend([closed] if closed is not None else [])
-            self._step = None
-        if self._step is None:
-            self._step = UsageStep.around(usage.sampled, timedelta(seconds=self._settings.usage_step_seconds))
-            self._reading = sample(usage, cluster)
-        self._step.add(usage, cluster)
-
-    async def _publish_all(self) -> None:
-        if self._observer.cluster is None:
+        if cluster is None:
             # Another process observes; when this one takes over, it reads what that one has published.
             self._row = None
-            return
+            return False
+        if not self._began:
+            self._row = await self._restored()
+            self._began = True
+        since = end_of(self._waiting[-1]) if self._waiting else self._observer.usage_until
+        found = await self._source.collect(cluster, since, self._clock.now())
+        self._waiting.extend(found.steps)
+        self._reading = found.reading or self._reading
+        await self._publish_all(is_whole_row=found.has_more)
+        return found.has_more
+
+    async def _publish_all(self, *, is_whole_row: bool) -> None:
         if self._row is None:
             self._row = await self._restored()
+        if is_whole_row and self._waiting and not self._row:
+            # Of a row that has passed the checkpoint says everything.
+            await self._publish_row(list(self._waiting))
+            self._waiting.clear()
         while self._waiting:
             await self._publish(self._waiting[0], self._row)
             self._waiting.popleft()
@@ -124,12 +163,16 @@ class UsageSampler:
         if until is not None and end_of(step) <= until:
             return  # published before, by a process that was here first
         if row and (_row_of(row[0]) != _row_of(step) or row[0].step_seconds != step.step_seconds):
-            block = compacted(row, start=_row_of(row[0]))
-            await self._send(block, f"usage-row-{block.start.isoformat()}-{block.step_seconds:g}")
+            await self._publish_row(row)
             row.clear()
         await self._send(step, f"usage-step-{step.start.isoformat()}-{step.step_seconds:g}")
         row.append(step)
         self._observer.usage_until = end_of(step)
+
+    async def _publish_row(self, row: list[UsageResampled]) -> None:
+        block = compacted(row, start=_row_of(row[0]))
+        await self._send(block, f"usage-row-{block.start.isoformat()}-{block.step_seconds:g}")
+        self._observer.usage_until = end_of(block)
 
     async def _send(self, body: UsageResampled | UsageCompacted | UsageSampled, name: str) -> None:
         cluster = self._observer.cluster

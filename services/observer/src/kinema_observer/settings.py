@@ -2,12 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import Final, Literal
+
+import msgspec
 
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_observer.logic.settings import LoopSettings
 
 _DAY: Final = 86_400
+_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+class PrometheusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A server with the HTTP API of Prometheus; it keeps the kubelet's metrics of containers."""
+
+    url: str = ""
+    """Its address, with the path before `/api/v1` where there is one: `http://prometheus.monitoring:9090`."""
+    matchers: dict[str, str] = {}
+    """Labels that series must have, such as `{"cluster": "shop"}` where the server keeps several clusters."""
+    tenant: str = ""
+    """Value of the header `X-Scope-OrgID`, for servers of several tenants; empty: none is sent."""
+    token_file: str = ""
+    """File with a bearer token, read again for every query; empty: none is sent."""
+    ca_file: str = ""
+    """File with the authority of the server's certificate; empty: the authorities of the machine."""
+    timeout_seconds: float = 60.0
+    """Real seconds that a query may take; after that a shorter span of time is asked for."""
+    lookback_seconds: float = 1_814_400.0
+    """How far back usage is read when none is known yet: a new installation learns from the past at once."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no type can."""
+        if self.url and not re.match(r"https?://[^/?#\s]+[^?#\s]*$", self.url):
+            raise ValueError(f'url is {self.url!r}: give an address such as "http://prometheus.monitoring:9090"')
+        for name in self.matchers:
+            if not _LABEL.fullmatch(name):
+                raise ValueError(f"matchers has {name!r}: a label's name has letters, digits and _ only")
+        if not 0 < self.timeout_seconds <= _DAY:
+            raise ValueError(f"timeout_seconds is {self.timeout_seconds}: use more than 0 and at most a day ({_DAY})")
+        if not 0 <= self.lookback_seconds <= 31 * _DAY:
+            raise ValueError(f"lookback_seconds is {self.lookback_seconds}: use 0 to {31 * _DAY}")
 
 
 class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -22,8 +57,12 @@ class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Real seconds after which another process may take over; whole seconds, at least 3."""
     tick_seconds: float = 1.0
     """Interval at which changes are published and the observer loop decides."""
+    usage_source: Literal["metrics.k8s.io", "prometheus"] = "metrics.k8s.io"
+    """Where usage comes from: the metrics API, which knows the present only, or a Prometheus with the past as well."""
+    prometheus: PrometheusSettings = PrometheusSettings()
+    """The server, where usage comes from Prometheus."""
     usage_seconds: float = 15.0
-    """Interval at which the metrics API is read; 0 turns it off."""
+    """Interval at which the source of usage is asked; 0 turns it off."""
     usage_step_seconds: float = 300.0
     """Length of the steps in which usage is kept: the time over which a pod may use more than it requests unnoticed."""
     snapshot_deltas: int = 500
@@ -47,5 +86,9 @@ class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if not max(1.0, self.usage_seconds) <= self.usage_step_seconds <= _DAY:
             message = f"usage_step_seconds is {self.usage_step_seconds}"
             raise ValueError(f"{message}: use 1 to a day ({_DAY}), and no less than usage_seconds")
+        if self.usage_source == "prometheus" and not self.prometheus.url:
+            raise ValueError(
+                'prometheus.url is empty: give the address of the server, such as "http://prometheus:9090"'
+            )
         if self.snapshot_deltas < 1:
             raise ValueError(f"snapshot_deltas is {self.snapshot_deltas}: use 1 or more")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -50,6 +51,18 @@ class Usage:
     pods: tuple[tuple[str, int, int], ...]
     unreadable: int
     """Pods whose figures could not be read; they are left out."""
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a source has of the time that has passed."""
+
+    steps: tuple[UsageResampled, ...] = ()
+    """In order of time; a step without samples is left out."""
+    reading: UsageSampled | None = None
+    """Usage of each pod, at most one in a step."""
+    has_more: bool = False
+    """Whether there is more of the past. The steps then end a row, and the next ones are asked for at once."""
 
 
 def usage_of(data: bytes) -> Usage | None:
@@ -146,19 +159,43 @@ class UsageStep:
         found: dict[str, list[_OfPod]] = {}
         for used in self._pods.values():
             found.setdefault(used.workload, []).append(used)
-        rows = {}
-        for key, pods in found.items():
-            settled = [-(-pod.cpu // pod.readings) for pod in pods if pod.readings]
-            if settled:
-                rows[key] = Amounts(len(pods), upper(settled), max(pod.memory for pod in pods))
-        if not rows:
-            return None
-        return resampled(rows, start=self.start, step=self.step, source=source, dropped=self.dropped)
+        rows = {
+            key: [(-(-pod.cpu // pod.readings) if pod.readings else None, pod.memory) for pod in pods]
+            for key, pods in found.items()
+        }
+        return step_of(rows, start=self.start, step=self.step, source=source, dropped=self.dropped)
+
+
+def step_of(
+    usage: Mapping[str, Sequence[tuple[int | None, int]]],
+    *,
+    start: datetime,
+    step: timedelta,
+    source: str,
+    dropped: int,
+) -> UsageResampled | None:
+    """Return what the pods of workloads used in one step; None where no pod has CPU that counts.
+
+    Args:
+        usage: of each workload the millicores (None: the pod was starting) and bytes of its pods.
+        start: of the step.
+        step: its length.
+        source: of the samples.
+        dropped: samples that cannot be.
+    """
+    rows = {}
+    for key, pods in usage.items():
+        settled = [cpu for cpu, _ in pods if cpu is not None]
+        if settled:
+            rows[key] = Amounts(len(pods), upper(settled), max(memory for _, memory in pods))
+    return resampled(rows, start=start, step=step, source=source, dropped=dropped) if rows else None
 
 
 def _is_outlier(pod: Pod, cluster: Cluster, cpu: int, memory: int) -> bool:
     node = cluster.node(pod.node) if pod.node is not None else None
-    if node is None:
-        return False
-    has = node.allocatable
+    return node is not None and is_outlier(node.allocatable, cpu, memory)
+
+
+def is_outlier(has: Mapping[str, int], cpu: float, memory: float) -> bool:
+    """Return whether a pod of a node that has so much cannot have used this."""
     return cpu > OUTLIER * has.get("cpu", cpu) or memory > OUTLIER * has.get("memory", memory)
