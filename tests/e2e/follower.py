@@ -142,6 +142,7 @@ class Follower:
                 for line in answer:
                     yield json.loads(line)
         except urllib.error.HTTPError as error:
+            error.close()  # else its socket stays open until it is collected
             if error.code == _GONE:
                 raise _ExpiredError from error
             raise

@@ -80,12 +80,18 @@ class Outcome:
     """Whether what was to be done to the pipeline was done."""
 
 
+def completed(progress: Progress) -> bool:
+    """Return whether a plan was carried out to its end."""
+    return any(isinstance(end, ExecutionCompleted) for end in progress.ended.values())
+
+
 async def run_strategies(
     directory: Path,
     *,
     faults: Mapping[str, Sequence[str]] | None = None,
     chaos: Chaos | None = None,
     start: Start = start_pipeline,
+    until: Callable[[Progress], bool] = completed,
 ) -> Outcome:
     """Run the pipeline until it has settled.
 
@@ -94,6 +100,7 @@ async def run_strategies(
         faults: fault points by service: its first process kills itself at the first one, its next at the second, …
         chaos: something else to do to it.
         start: how it is started.
+        until: whether the events so far are those of a run that may end.
     """
     strikes = Strikes({service: list(points) for service, points in (faults or {}).items()}, chaos)
     seconds = SECONDS + SECONDS_A_FAULT * sum(map(len, strikes.faults.values()))
@@ -106,7 +113,7 @@ async def run_strategies(
         simulator = Simulator(address.url)
         began = (await simulator.clock()).now
         pipeline = await start(options, simulator, settings=SETTINGS, environment=strikes.environment)
-        await followed(pipeline, strikes, seconds, until=_finished)
+        await followed(pipeline, strikes, seconds, until=until)
         # The last word of the plan is out; let the cluster come to rest before it is looked at.
         await asyncio.sleep(1)
         history = await simulator.history()
@@ -208,10 +215,6 @@ async def followed(
                 if isinstance(item, Stored):
                     progress.fold(item.event)
     return progress
-
-
-def _finished(progress: Progress) -> bool:
-    return any(isinstance(end, ExecutionCompleted) for end in progress.ended.values())
 
 
 async def _objects(url: str) -> dict[str, Sequence[dict[str, Any]]]:

@@ -34,13 +34,13 @@ FORWARD = (
     ("prefer-nodes", "evict", "finished"),
 )
 """Steps of a plan; of one run, each is passed after those before it."""
-BACKWARD = (("untaint",), ("revert", "aborted"))
-"""Steps of a rollback; those of one group follow each other, and the groups run side by side."""
+BACKWARD = {"taint.done": ("untaint",), "roll.effected": ("revert", "aborted")}
+"""Where an abort meets a plan → steps of the rollback, which follow each other."""
 
 
 def test_every_fault_point_is_walked() -> None:
     """A new fault point cannot be forgotten here."""
-    assert set(points_of(*chain(*FORWARD, *BACKWARD))) == set(FAULT_POINTS)
+    assert set(points_of(*chain(*FORWARD, *BACKWARD.values()))) == set(FAULT_POINTS)
 
 
 @pytest.mark.parametrize("steps", FORWARD, ids="-".join)
@@ -51,23 +51,27 @@ async def test_rescheduler_dies_at_every_point_of(steps: tuple[str, ...], tmp_pa
     check(outcome)
 
 
-@pytest.mark.parametrize("steps", BACKWARD, ids="-".join)
-async def test_rescheduler_dies_while_it_rolls_back(steps: tuple[str, ...], tmp_path: Path) -> None:
-    """An operator aborts during a surge, and every step of the rollback is struck: nothing is left behind.
+@pytest.mark.parametrize("met", BACKWARD)
+async def test_rescheduler_dies_while_it_rolls_back(met: str, tmp_path: Path) -> None:
+    """An operator aborts in the middle of a plan, and every step of the rollback is struck: nothing is left behind.
 
     The next iteration then reaches the same nodes. Machines of the first plan may have been booted for nothing.
     """
+    kind, place = met.split(".")
 
     async def abort(pipeline: LocalPipeline, progress: Progress) -> bool:
-        # Once a surge is done the plan may be over in a moment.
-        if not any("surge-up" in step for step in progress.intended):
+        # The process dies here, so that no more of the plan is done before the abort is read.
+        if not any(step.startswith(f"{kind}/") for step in (progress.done if place == "done" else progress.intended)):
             return False
         now = SystemClock().now()
         word = AbortRequested(by="test")
         await pipeline.bus.publish(origin(word, id_="test/operator/abort", cluster=CLUSTER, iteration="", now=now))
         return True
 
-    outcome = await run_strategies(tmp_path / "run", faults={"rescheduler": points_of(*steps)}, chaos=abort)
+    points = (f"rescheduler.{met}", *points_of(*BACKWARD[met]))
+    # All moves may have been under way when the abort came: then no other plan follows.
+    faults = {"rescheduler": points}
+    outcome = await run_strategies(tmp_path / "run", faults=faults, chaos=abort, until=lambda run: bool(run.ended))
     assert outcome.struck
     assert broken(outcome) == ()
     assert outcome.nodes == EXPECTED_NODES
