@@ -10,19 +10,14 @@ from kinema_core.events import (
     ClusterObject,
     DisruptionBudget,
     Node,
-    NodeTerm,
     Owner,
     PlacementRules,
     Pod,
-    PodTerm,
-    Requirement,
-    Selector,
-    Spread,
-    Toleration,
     Volume,
     VolumeClaim,
     Workload,
 )
+from kinema_sim.scenarios.placement import label_selector, node_selector, placement_spec
 
 Json: TypeAlias = dict[str, object]
 
@@ -99,57 +94,10 @@ def _pod_spec(requests: Mapping[str, int], rules: PlacementRules) -> Json:
 
 
 def _placement(rules: PlacementRules) -> Json:
-    affinity: Json = {}
-    if rules.node_terms is not None:
-        affinity["nodeAffinity"] = {_REQUIRED: _node_terms(rules.node_terms)}
-    if rules.affinity:
-        affinity["podAffinity"] = {_REQUIRED: [_term(term) for term in rules.affinity]}
-    if rules.anti_affinity:
-        affinity["podAntiAffinity"] = {_REQUIRED: [_term(term) for term in rules.anti_affinity]}
-    found: Json = {"affinity": affinity} if affinity else {}
-    if rules.node_selector:
-        found["nodeSelector"] = dict(rules.node_selector)
-    if rules.tolerations:
-        found["tolerations"] = [_toleration(one) for one in rules.tolerations]
-    if rules.spread:
-        found["topologySpreadConstraints"] = [_spread(one) for one in rules.spread]
-    if rules.claims:
-        found["volumes"] = [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in rules.claims]
-    return found
-
-
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-def _node_terms(terms: Iterable[NodeTerm]) -> Json:
-    return {"nodeSelectorTerms": [{"matchExpressions": [_requirement(e) for e in one.expressions]} for one in terms]}
-
-
-def _term(term: PodTerm) -> Json:
-    return {"topologyKey": term.topology_key, "labelSelector": _selector(term.selector)}
-
-
-def _toleration(one: Toleration) -> Json:
-    value = {"value": one.value} if one.value else {}
-    effect = {"effect": one.effect} if one.effect else {}
-    return {"key": one.key, "operator": one.operator, **value, **effect}
-
-
-def _spread(one: Spread) -> Json:
-    return {
-        "topologyKey": one.topology_key,
-        "maxSkew": one.max_skew,
-        "whenUnsatisfiable": one.when_unsatisfiable,
-        "labelSelector": _selector(one.selector),
-    }
-
-
-def _requirement(one: Requirement) -> Json:
-    return {"key": one.key, "operator": one.operator, "values": list(one.values)}
-
-
-def _selector(selector: Selector | None) -> Json:
-    return {} if selector is None else {"matchLabels": dict(selector.labels)}
+    if not rules.claims:
+        return placement_spec(rules)
+    volumes = [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in rules.claims]
+    return {**placement_spec(rules), "volumes": volumes}
 
 
 def _budget(item: DisruptionBudget) -> Json:
@@ -159,7 +107,7 @@ def _budget(item: DisruptionBudget) -> Json:
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": _metadata(item.name, item.uid, {}, namespace=item.namespace),
-        "spec": {"selector": _selector(item.selector), **least, **most},
+        "spec": {"selector": label_selector(item.selector) or {}, **least, **most},
         "status": {
             "disruptionsAllowed": item.allowed,
             "expectedPods": item.expected,
@@ -176,7 +124,7 @@ def _count(text: str) -> int | str:
 def _volume(item: Volume) -> Json:
     spec: Json = {}
     if item.node_terms is not None:
-        spec["nodeAffinity"] = {"required": _node_terms(item.node_terms)}
+        spec["nodeAffinity"] = {"required": node_selector(item.node_terms)}
     if item.claim is not None:
         namespace, _, name = item.claim.partition("/")
         spec["claimRef"] = {"kind": "PersistentVolumeClaim", "namespace": namespace, "name": name}
@@ -215,7 +163,7 @@ def _workload(item: Workload) -> Json:
             ),
             "generation": item.generation,
         },
-        "spec": {"replicas": item.replicas, "selector": _selector(item.selector), "template": template},
+        "spec": {"replicas": item.replicas, "selector": label_selector(item.selector) or {}, "template": template},
         "status": {
             "replicas": item.current,
             "readyReplicas": item.ready,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ import zstandard
 from tests.pipeline.pipeline_harness import Outcome, check, run_strategies
 from tests.support.minors import LATER, next_minor, previous_minor, publisher
 
+from kinema_cli.output import Format
 from kinema_cli.replay.command import STAGES, replay_all, run_replay
 from kinema_cli.replay.recording import read
-from kinema_core.events import Plan, PlanAccepted, Unknown
+from kinema_cli.simulate.command import SimulateOptions, run_simulate
+from kinema_core.events import ClusterSnapshot, Node, Plan, PlanAccepted, Unknown
 
 pytestmark = pytest.mark.pipeline
 
@@ -68,6 +71,58 @@ def test_a_changed_price_is_found(recording: Path, tmp_path: Path, capsys: pytes
     told = capsys.readouterr().out
     assert "first difference: optimizer, plan-proposed.v1" in told
     assert "'e2-highcpu-2/europe-west3-a/on-demand' → 'e2-highcpu-2/europe-west3-b/on-demand'" in told
+
+
+def test_another_policy_decides_otherwise(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--policy` shows the first event that comes out otherwise, with the field and both values, and exits with 0."""
+    given = {"stage": None, "start": 1, "end": None, "speed": 0, "strict": False, "show_diff": False}
+    assert run_replay(file=recording, policy="none", **given) == 0  # type: ignore[arg-type]
+    shown = capsys.readouterr().out
+    assert "first difference: optimizer, plan-proposed.v1" in shown
+    assert "type: 'plan-proposed.v1' → 'no-plan-found.v1'" in shown
+    assert "decider" not in shown.split("first difference")[0]
+
+
+def test_other_settings_decide_otherwise(recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--settings` replays only the services that it names; settings as recorded change nothing."""
+    file = tmp_path / "settings.yaml"
+    given = {"stage": None, "start": 1, "end": None, "speed": 0, "strict": True, "show_diff": False}
+    file.write_text("decider: {limits: {approval: automatic}}")
+    assert run_replay(file=recording, settings=file, **given) == 0  # type: ignore[arg-type]
+    file.write_text("decider: {limits: {min_savings_fraction: 0.99}}")
+    assert run_replay(file=recording, settings=file, **given) == 1  # type: ignore[arg-type]
+    shown = capsys.readouterr().out
+    assert "type: 'plan-accepted.v1' → 'plan-rejected.v1'" in shown
+    assert "body.rule: None → 'saving'" in shown
+    file.write_text("decider: {limits: {min_savings: 0.99}}")
+    assert run_replay(file=recording, settings=file, **given) == 1  # type: ignore[arg-type]
+    assert "unknown field `min_savings`" in capsys.readouterr().err
+
+
+def test_a_recording_is_simulated_with_other_policies(recording: Path, tmp_path: Path) -> None:
+    """The recorded cluster is every policy's beginning; what was simulated can be simulated again from its file."""
+    out = tmp_path / "out"
+    options = SimulateOptions(
+        scenario=None,
+        recording=recording,
+        policies=("none", "karpenter"),
+        seed=0,
+        work=None,
+        out=out,
+        output=Format.JSON,
+    )
+    assert run_simulate(options) == 0
+    first = json.loads((out / "results.json").read_text())
+    unchanged, karpenter = first["results"]
+    bodies = (item.event.body for item in read(recording).state)
+    snapshot = next(body for body in bodies if isinstance(body, ClusterSnapshot))
+    assert unchanged["samples"][0]["nodes"] == sum(isinstance(one, Node) for one in snapshot.objects)
+    assert unchanged["evictions"] == 0
+    assert karpenter["whole"]["usd"] < unchanged["whole"]["usd"]
+    [file] = (out / "scenario").glob("*.yaml")
+    again = replace(options, scenario=file, recording=None, out=tmp_path / "again")
+    assert run_simulate(again) == 0
+    assert json.loads((tmp_path / "again" / "results.json").read_text()) == first
 
 
 def _dearer(line: bytes, offer: str) -> bytes:

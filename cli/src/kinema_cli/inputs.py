@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
 from kinema_cli.output import counted, listed, print_error, print_hint, print_note
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kinema_core.model.catalog import CatalogRow
     from kinema_core.model.cluster import Cluster
     from kinema_core.model.price_table import PriceTable
+    from kinema_optimizer.settings import PolicyName
 
 T = TypeVar("T")
 
@@ -50,6 +51,17 @@ def fail(error: Exception) -> int:
     if hint := getattr(error, "hint", unreachable):
         print_hint(hint)
     return 2 if isinstance(error, UsageError) else 1
+
+
+def policy_named(name: str) -> PolicyName:
+    """Return the policy of a name; raises UsageError where there is none."""
+    from kinema_optimizer.settings import PolicyName
+
+    known: tuple[PolicyName, ...] = get_args(PolicyName)
+    found = next((one for one in known if one == name), None)
+    if found is None:
+        raise UsageError(f"--policy {name}: no such policy; choose from {', '.join(known)}")
+    return found
 
 
 def kubeconfig_file(given: Path | None) -> Path:

@@ -237,6 +237,8 @@ def record(
     "Repeat recorded decisions and compare them",
     "kinema replay incident.jsonl.zst",
     "kinema replay incident.jsonl.zst --stage optimizer --assert",
+    "kinema replay incident.jsonl.zst --policy karpenter",
+    "kinema replay incident.jsonl.zst --settings bolder.yaml",
 )
 def replay(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     file: Annotated[
@@ -255,14 +257,34 @@ def replay(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     diff: Annotated[
         bool, typer.Option("--diff", help="Show the first event that differs, field by field; exit with 1.")
     ] = False,
+    policy: Annotated[
+        str, typer.Option("--policy", metavar="NAME", help="Decide by another policy, and show the first difference.")
+    ] = "",
+    settings: Annotated[
+        Path | None,
+        typer.Option("--settings", metavar="FILE", help="Decide by other settings, by service as for `kinema up`."),
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Repeat the decisions of a recording and verify that each is reproduced byte by byte."""
+    """Repeat the decisions of a recording and verify that each is reproduced byte by byte.
+
+    With --policy or --settings each decision is made by these on the recorded state instead, and the first one that
+    comes out otherwise is shown.
+    """
     from kinema_cli.replay.command import run_replay
 
     raise typer.Exit(
         run_replay(
-            file=file, stage=stage, start=start, end=end, speed=speed, strict=assert_, show_diff=diff, output=output
+            file=file,
+            stage=stage,
+            start=start,
+            end=end,
+            speed=speed,
+            strict=assert_,
+            show_diff=diff,
+            policy=policy,
+            settings=settings,
+            output=output,
         )
     )
 
@@ -397,13 +419,20 @@ def up(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     "Compare policies on a scenario in virtual time",
     "kinema simulate shop.yaml --policy kinema --policy cluster-autoscaler --out out/shop",
     "kinema simulate shop.yaml --policy kinema,karpenter,none --seed 7 --out out/shop -o json",
+    "kinema simulate --from-recording week.jsonl.zst --policy kinema,cluster-autoscaler --out out/week",
 )
 def simulate(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="YAML file; docs/simulate.md describes it.")],
     policies: Annotated[
         list[str], typer.Option("--policy", metavar="NAME", help="Policy to run; may be repeated, or a list.")
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory for figures, samples and report.")],
+    scenario: Annotated[
+        Path | None, typer.Argument(metavar="[SCENARIO]", help="YAML file; docs/simulate.md describes it.")
+    ] = None,
+    recording: Annotated[
+        Path | None,
+        typer.Option("--from-recording", metavar="FILE", help="Recorded cluster that becomes the scenario."),
+    ] = None,
     seed: Seed = 0,
     work: Annotated[
         int | None,
@@ -420,7 +449,15 @@ def simulate(
 
     raise typer.Exit(
         run_simulate(
-            SimulateOptions(scenario=scenario, policies=tuple(policies), seed=seed, work=work, out=out, output=output)
+            SimulateOptions(
+                scenario=scenario,
+                recording=recording,
+                policies=tuple(policies),
+                seed=seed,
+                work=work,
+                out=out,
+                output=output,
+            )
         )
     )
 

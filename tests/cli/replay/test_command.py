@@ -122,6 +122,7 @@ def test_nothing_checked_is_no_success(path: Path, options: dict[str, Any], caps
         ({"speed": -2.0}, "--speed -2.0"),
         ({"speed": float("nan")}, "--speed nan"),
         ({"stage": "oracle"}, "--stage 'oracle'"),
+        ({"policy": "oracle"}, "--policy oracle: no such policy; choose from kinema, thesis"),
     ],
 )
 def test_wrong_arguments(path: Path, options: dict[str, Any], named: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -104,6 +105,7 @@ def test_results_are_printed_as_json(tmp_path: Path, capsys: pytest.CaptureFixtu
     [
         (("best",), TEXT, 2, "--policy best: no such policy; choose from kinema, thesis, cluster-threshold"),
         ((",",), TEXT, 2, "--policy is missing"),
+        (("none",), "", 2, "name a SCENARIO, or a recording with --from-recording, one of both"),
         (("none", "none"), TEXT, 2, "--policy none is given twice"),
         (("none",), TEXT.replace("duration", "length"), 1, "unknown key length"),
         (("none",), TEXT.replace("300m", "lots"), 1, "workloads[0].cpu: expected an amount"),
@@ -114,6 +116,7 @@ def test_what_cannot_be_simulated_is_refused(
 ) -> None:
     """One line that names what is wrong; nothing is written."""
     given = options(tmp_path, *policies, text=text)
+    given = given if text else replace(given, scenario=None)
     assert run_simulate(given) == code
     error = capsys.readouterr().err
     assert error.startswith("error: ")

@@ -42,6 +42,11 @@ def written(tmp_path: Path, text: str) -> Path:
         ("{type: e2-standard-2}", "{type: e2-standard-2, zone: mars}", "nodes[0].zone", "expected one of"),
         ("nodes: [{type: e2-standard-2}]", "nodes: []", "nodes", "expected one node or more"),
         ("nodes:", "faults: [{kind: zone-down, at: 1m, lasts: 1m}]\nnodes:", "faults[0].zone", "expected the zone"),
+        ("nodes:", "faults: [{kind: cordon, at: 1m, node: n9}]\nnodes:", "faults[0].node", "expected a node of the"),
+        ("nodes:", "faults: [{kind: node-lost, at: 1m}]\nnodes:", "faults[0].node", "expected the node of the"),
+        ("{type: e2-standard-2}", "{type: e2-standard-2, taints: [blue]}", "nodes[0].taints[0]", "cannot be read"),
+        ("{type: e2-standard-2}", "{type: e2-standard-2, name: a, count: 2}", "nodes[0].name", "expected a name of"),
+        ("replicas: 2", "places: {n9: 1}", "workloads[0].places", "expected a node of the scenario"),
         ("nodes:", "faults: [{kind: flood, at: 1m, lasts: 1m}]\nnodes:", "faults[].kind", "flood"),
         ("nodes:", "phases: [{name: a, start: 5m, end: 20m}]\nnodes:", "phases[0]", "expected start before end"),
         ("nodes:", "applications: [{name: teastore, users: wild}]\nnodes:", "applications[0].users", "expected points"),
@@ -74,7 +79,7 @@ def test_a_good_file_is_read_with_its_files(tmp_path: Path) -> None:
         (0, 15_000, 250),
         (30_000, 15_000, 500),
     ]
-    assert loaded.series["cpu.csv"] == ((0, 10), (60_000, 90))
+    assert loaded.series["cpu.csv"] == ((0, 10, None), (60_000, 90, None))
     assert set(loaded.sources) == {"scenario.yaml", "pods.csv", "cpu.csv"}
 
 

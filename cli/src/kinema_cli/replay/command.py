@@ -7,11 +7,13 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
+from kinema_cli.inputs import InputError, UsageError, fail, policy_named
 from kinema_cli.output import (
     Format,
     cell,
@@ -25,6 +27,10 @@ from kinema_cli.output import (
 from kinema_cli.replay.engine import Checked, Difference, Skipped, before_first_snapshot
 from kinema_cli.replay.recording import Recording, RecordingError, read
 from kinema_cli.replay.stages import RecordedSettingsError
+
+if TYPE_CHECKING:
+    from kinema_cli.replay.engine import StageReplay
+    from kinema_cli.replay.stages import RescheduleReplay
 
 STAGES: Final = ("predictor", "optimizer", "decider", "rescheduler")
 MAX_FIELDS_SHOWN: Final = 40
@@ -67,9 +73,11 @@ def run_replay(  # noqa: PLR0913 - all are named
     speed: float,
     strict: bool,
     show_diff: bool,
+    policy: str = "",
+    settings: Path | None = None,
     output: Format = Format.TABLE,
 ) -> int:
-    """Replay a recording.
+    """Replay a recording, by another policy or other settings where some are given.
 
     Returns:
         The exit code: 0 equal, 1 different or unreadable, 2 wrong arguments, 3 nothing was decided again.
@@ -80,11 +88,14 @@ def run_replay(  # noqa: PLR0913 - all are named
     if wrong:
         print_error(wrong)
         return 2
-    names = (stage,) if stage is not None else STAGES
     try:
+        changed = _changes(policy, settings)
+        names = _stages(stage, changed)
         recording = _replayable(file)
         began = time.perf_counter()
-        tally = asyncio.run(replay_all(recording, names, start, end, speed))
+        tally = asyncio.run(replay_all(recording, names, start, end, speed, changed))
+    except (InputError, UsageError) as error:
+        return fail(error)
     except (RecordingError, RecordedSettingsError) as error:
         print_error(str(error) if isinstance(error, RecordingError) else f"{file}: {error}")
         return 1
@@ -101,9 +112,35 @@ def run_replay(  # noqa: PLR0913 - all are named
     else:
         _print_tally(tally, recording, time.perf_counter() - began)
         first = tally.first()
-        if first is not None and (show_diff or strict):
+        if first is not None and (show_diff or strict or changed):
             _print_difference(first)
     return 1 if tally.differences and (strict or show_diff) else 0
+
+
+def _changes(policy: str, settings: Path | None) -> dict[str, dict[str, Any]]:
+    """Return the settings by service that take the place of those recorded.
+
+    Raises:
+        UsageError: there is no such policy.
+        InputError: the file cannot be used.
+    """
+    from kinema_cli.local.settings import layered, read_service_settings
+
+    found = {} if settings is None else read_service_settings(settings, _PROVIDER)
+    if policy:
+        found = layered(found, {"optimizer": {"policy": {"name": policy_named(policy)}}})
+    return found
+
+
+_PROVIDER: Final = {"rescheduler": {"provider": {"kind": "sim", "url": "http://127.0.0.1:1"}}}
+"""A provider, which a replay does not use and without which the rescheduler's settings are not whole."""
+
+
+def _stages(stage: str | None, changed: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the stages to replay: with other settings only those that have some."""
+    if stage is not None:
+        return (stage,)
+    return tuple(name for name in STAGES if name in changed) if changed else STAGES
 
 
 def _replayable(file: Path) -> Recording:
@@ -132,15 +169,20 @@ def _wrong_argument(stage: str | None, start: int, end: int | None, speed: float
 
 
 async def replay_all(
-    recording: Recording, names: tuple[str, ...], start: int = 1, end: int | None = None, speed: float = 0.0
+    recording: Recording,
+    names: tuple[str, ...],
+    start: int = 1,
+    end: int | None = None,
+    speed: float = 0.0,
+    changed: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
 ) -> Tally:
-    """Repeat all decisions of the named stages."""
+    """Repeat all decisions of the named stages; `changed` are settings by service in place of those recorded."""
     tally = Tally()
     if not recording.log:
         return tally
     pace = _Pace(recording, speed)
     for name in names:
-        async for checked in _checks(name, recording, start, end):
+        async for checked in _checks(name, recording, changed.get(name, {})).run(start, end):
             await pace.reach(checked.sequence)
             tally.add(checked)
     return tally
@@ -161,15 +203,15 @@ class _Pace:
             await asyncio.sleep(max(0.0, due - (time.perf_counter() - self._began)))
 
 
-def _checks(name: str, recording: Recording, start: int, end: int | None) -> AsyncIterator[Checked | Skipped]:
+def _checks(name: str, recording: Recording, changed: Mapping[str, object]) -> RescheduleReplay | StageReplay:
     if name == "rescheduler":
         from kinema_cli.replay.stages import RescheduleReplay
 
-        return RescheduleReplay(recording).run(start, end)
+        return RescheduleReplay(recording, changed)
     from kinema_cli.replay.engine import StageReplay
     from kinema_cli.replay.stages import maker
 
-    return StageReplay(maker(name), name, recording).run(start, end)
+    return StageReplay(maker(name, changed), name, recording, changed=bool(changed))
 
 
 def _print_tally(tally: Tally, recording: Recording, seconds: float) -> None:
@@ -211,8 +253,13 @@ def _as_value(tally: Tally, recording: Recording) -> dict[str, object]:
         "cluster": recording.cluster,
         "stages": stages,
         "different": len(tally.differences),
-        "first_difference": None if first is None else {"id": first.event_id, "sequence": first.sequence},
+        "first_difference": None if first is None else _difference_value(first),
     }
+
+
+def _difference_value(first: Difference) -> dict[str, object]:
+    fields = [{"path": one.path, "pod": one.pod, "then": one.then, "now": one.now} for one in first.fields]
+    return {"id": first.event_id, "sequence": first.sequence, "kind": first.kind, "fields": fields}
 
 
 def _shown(value: object) -> str:

@@ -57,7 +57,7 @@ class Difference:
 
     stage: str
     sequence: int
-    """Place in LOG of the recorded event, or of its cause when it is new."""
+    """Place in LOG of the recorded event; of one that is new that of the last answer beside it, else of its cause."""
     event_id: str
     type: str
     kind: str
@@ -224,12 +224,25 @@ def _track(stage: Stage[S], events: Sequence[Recorded]) -> StateLine[S]:
     return StateLine(stage.initial(), stage.fold, [item for item in events if kind_of_type(item.event.type) in kinds])
 
 
+def _recalled(stage: Stage[Any], events: Sequence[Event]) -> Sequence[Event]:
+    for event in events:
+        stage.recall(event)
+    return events
+
+
 class StageReplay:
     """Replays one stage."""
 
-    def __init__(self, make: Callable[[str | None], Stage[Any]], name: str, recording: Recording) -> None:
-        """`make` builds the stage from the JSON of its settings, or from the defaults."""
+    def __init__(
+        self, make: Callable[[str | None], Stage[Any]], name: str, recording: Recording, *, changed: bool = False
+    ) -> None:
+        """`make` builds the stage from the JSON of its settings, or from the defaults.
+
+        `changed`: it decides by other settings than then. So it remembers what it answers now, not what it answered
+        then, and its solves end by its settings.
+        """
         self._make = make
+        self._changed = changed
         self.name = name
         self._recording = recording
         self._answers: Mapping[str, list[Recorded]] = self._recorded_answers()
@@ -254,6 +267,7 @@ class StageReplay:
         whole = self._causes.whole and self._has_history(stage)
         places = {item.event.id: item for item in self._recording.log}
         delivered = kinds_of(CONSUMES[self.name])
+        replaced = {one.event.id for items in self._answers.values() for one in items} if self._changed else set()
         seen: list[Event] = []
         for event in in_order((item.event for item in self._recording.log), self.name):
             item = places[event.id]
@@ -266,11 +280,15 @@ class StageReplay:
                 whole = self._has_history(stage)
                 for earlier in seen:
                     stage.recall(earlier)
+            if event.id in replaced:
+                continue  # what it answers now stands in for it
             seen.append(event)
             stage.recall(event)
             if kind_of_type(event.type) in delivered and item.sequence >= start:
-                for checked in await self._decide(stage, track, past, item):
+                made, checks = await self._decide(stage, track, past, item)
+                for checked in checks:
                     yield checked if whole else doubted(checked)
+                seen += _recalled(stage, made if self._changed else ())
 
     def _has_history(self, stage: Stage[Any]) -> bool:
         states = not stage.folds or history_is_whole(self._recording.state)
@@ -287,10 +305,10 @@ class StageReplay:
 
     async def _decide(
         self, stage: Stage[Any], track: StateLine[Any], past: PastLine, item: Recorded
-    ) -> Sequence[Checked | Skipped]:
+    ) -> tuple[Sequence[Event], Sequence[Checked | Skipped]]:
         recorded = self._answers.get(item.event.id, [])
         if not recorded and item.sequence > self._last_answer:
-            return []  # the recording ended before the stage could answer
+            return [], []  # the recording ended before the stage could answer
         first = recorded[0].event if recorded else item.event
         wanted = stage.wants(item.event)
         version = first.state
@@ -298,14 +316,15 @@ class StageReplay:
             version = wanted.version
         state = None if isinstance(wanted, NoState) else track.at(version)
         if state is None and not isinstance(wanted, NoState):
-            return [Skipped(self.name, one.sequence, NO_STATE) for one in recorded]
-        moment = Moment(now=first.time, past=past.at(item.event), recorded=recorded[0].event.body if recorded else None)
+            return [], [Skipped(self.name, one.sequence, NO_STATE) for one in recorded]
+        then = recorded[0].event.body if recorded and not self._changed else None
+        moment = Moment(now=first.time, past=past.at(item.event), recorded=then)
         bodies = await stage.handle(item.event, state, moment)
         made = [
             answer(body, cause=item.event, service=self.name, n=n, now=moment.now, state=first.state)
             for n, body in enumerate(bodies)
         ]
-        return compare(self.name, item.sequence, recorded, made)
+        return made, compare(self.name, item.sequence, recorded, made)
 
 
 def doubted(checked: Checked | Skipped) -> Checked | Skipped:
@@ -334,8 +353,9 @@ def compare(stage: str, cause: int, then: Sequence[Recorded], now: Sequence[Even
                 fields=field_differences(item.event, again),
             )
         checks.append(Checked(stage=stage, sequence=item.sequence, type=item.event.type, difference=difference))
+    last = max((item.sequence for item in then), default=cause)
     checks += [
-        Checked(stage=stage, sequence=cause, type=event.type, difference=_difference(stage, cause, event, "extra"))
+        Checked(stage=stage, sequence=last, type=event.type, difference=_difference(stage, last, event, "extra"))
         for event in new.values()
     ]
     return checks

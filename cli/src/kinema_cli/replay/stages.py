@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from kinema_cli.local.settings import layered
 from kinema_cli.replay.engine import NO_CAUSE, NO_STATE, Causes, Checked, Skipped, StateLine, compare, doubted
 from kinema_cli.replay.recording import Recorded, Recording
 from kinema_core.events import Event, ServiceStarted
@@ -23,41 +25,55 @@ T = TypeVar("T")
 _STAGES: Final = {"predictor": "Predictor", "optimizer": "Optimizer", "decider": "Decider"}
 """Service → its stage; each is imported when it is replayed."""
 _Key = tuple[datetime, int]
+_AS_RECORDED: Final[Mapping[str, object]] = MappingProxyType({})
+_RUNTIME: Final = {"runtime": {"cluster": "replay"}}
 
 
 class RecordedSettingsError(Exception):
     """A service was started with settings that this version does not understand; the text names both."""
 
 
-def maker(name: str) -> Callable[[str | None], Stage[Any]]:
-    """Return a function that builds the stage `name` from the JSON of its settings; None stands for its defaults."""
+def maker(name: str, changed: Mapping[str, object] = _AS_RECORDED) -> Callable[[str | None], Stage[Any]]:
+    """Return a function that builds the stage `name` from the JSON of its settings; None stands for its defaults.
+
+    `changed` are settings that take the place of those recorded.
+    """
     settings = import_module(f"kinema_{name}.settings").Settings
     build = getattr(import_module(f"kinema_{name}.service"), _STAGES[name])
-    return lambda text: build(_settings(name, settings, text))
+    return lambda text: build(_settings(name, settings, text, changed))
 
 
-def rescheduler_limits(text: str | None) -> Limits:
+def rescheduler_limits(text: str | None, changed: Mapping[str, object] = _AS_RECORDED) -> Limits:
     """Return the rescheduler's limits from the JSON of its settings; None stands for the defaults."""
-    return Limits() if text is None else _settings("rescheduler", RescheduleSettings, text).limits
+    if text is None and not changed:
+        return Limits()
+    provider = {} if text is not None else {"provider": {"kind": "sim", "url": "http://127.0.0.1:1"}}
+    return _settings("rescheduler", RescheduleSettings, text, layered(provider, changed)).limits
 
 
-def _settings(name: str, kind: type[T], text: str | None) -> T:
+def _settings(name: str, kind: type[T], text: str | None, changed: Mapping[str, object]) -> T:
     """Return settings as they were recorded; the runtime section, which decides nothing, is not part of a recording."""
-    runtime = msgspec.Raw(b'{"cluster":"replay"}')
     try:
-        fields = msgspec.json.decode(text or "{}", type=dict[str, msgspec.Raw])
-        return msgspec.json.decode(msgspec.json.encode({**fields, "runtime": runtime}), type=kind)
+        fields = layered(msgspec.json.decode(text or "{}", type=dict[str, Any]), changed, _RUNTIME)
+        policy = fields.get("policy", {})
+        if "shadow" in policy:  # in charge now
+            fields["policy"] = {**policy, "shadow": [one for one in policy["shadow"] if one != policy.get("name")]}
+        return msgspec.convert(fields, kind)
     except (msgspec.DecodeError, RecursionError) as error:
         message = f"the recorded settings of the {name} cannot be used: {error}: replay with the version that recorded"
         raise RecordedSettingsError(message) from error
 
 
 class RescheduleReplay:
-    """Makes the rescheduler's recorded decisions again, each with the log, the state and the time that it had."""
+    """Makes the rescheduler's recorded decisions again, each with the log, the state and the time that it had.
 
-    def __init__(self, recording: Recording) -> None:
+    With settings that are `changed`, the steps before each decision are still those that were executed.
+    """
+
+    def __init__(self, recording: Recording, changed: Mapping[str, object] = _AS_RECORDED) -> None:
         self._recording = recording
-        self._replay = DecisionReplay(rescheduler_limits(None))
+        self._changed = changed
+        self._replay = DecisionReplay(rescheduler_limits(None, changed))
         self._groups = self._grouped()
         self._states = StateLine(Cluster(), fold, recording.state)
         self._causes = Causes(recording)
@@ -80,7 +96,7 @@ class RescheduleReplay:
                 return
             event = item.event
             if isinstance(event.body, ServiceStarted) and event.body.service == NAME:
-                self._replay.limits = rescheduler_limits(event.body.settings)
+                self._replay.limits = rescheduler_limits(event.body.settings, self._changed)
                 whole = True
             key = (event.time, event.state)
             if _is_ours(event) and key not in decided:

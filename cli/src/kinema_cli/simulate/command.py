@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kinema_cli.inputs import InputError, UsageError, fail
+from kinema_cli.inputs import InputError, UsageError, fail, policy_named
 from kinema_cli.output import Format, cell, emit, hourly, print_note, table
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ COLUMNS = ("policy", "cost", "$/h", "least $/h", "nodes", "CPU used", "moved", "
 class SimulateOptions:
     """Options of `kinema simulate`."""
 
-    scenario: Path
+    scenario: Path | None
+    recording: Path | None = None
+    """One of both."""
     policies: tuple[str, ...]
     seed: int
     work: int | None
@@ -40,13 +42,14 @@ def run_simulate(options: SimulateOptions) -> int:
     Returns:
         The exit code: 0 done, 1 a file cannot be used or written, 2 wrong arguments.
     """
-    from kinema_sim.simulate.scenario import ScenarioError, read_scenario
+    from kinema_cli.replay.recording import RecordingError
+    from kinema_sim.simulate.scenario import ScenarioError
 
     try:
         names = _policies(options.policies)
-        loaded = read_scenario(options.scenario)
+        loaded = _loaded(options)
         _prepare(options.out)
-    except ScenarioError as error:
+    except (ScenarioError, RecordingError) as error:
         return fail(InputError(str(error)))
     except (InputError, UsageError) as error:
         return fail(error)
@@ -63,19 +66,28 @@ def run_simulate(options: SimulateOptions) -> int:
     return 0
 
 
-def _policies(given: Sequence[str]) -> tuple[PolicyName, ...]:
-    from kinema_sim.simulate.run import POLICIES
+def _loaded(options: SimulateOptions) -> Loaded:
+    from kinema_cli.replay.recording import read
+    from kinema_sim.simulate.recorded import recorded_scenario
+    from kinema_sim.simulate.scenario import read_scenario
 
-    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in POLICIES:
-            raise UsageError(f"--policy {name}: no such policy; choose from {', '.join(POLICIES)}")
+    if options.scenario is not None and options.recording is None:
+        return read_scenario(options.scenario)
+    if options.recording is None or options.scenario is not None:
+        raise UsageError("name a SCENARIO, or a recording with --from-recording, one of both")
+    recording = read(options.recording)
+    streams = (recording.state, recording.log, recording.usage)
+    return recorded_scenario(recording.cluster, [(item.stream, item.event) for part in streams for item in part])
+
+
+def _policies(given: Sequence[str]) -> tuple[PolicyName, ...]:
+    names = [policy_named(name.strip()) for text in given for name in text.split(",") if name.strip()]
     if not names:
-        raise UsageError(f"--policy is missing; choose from {', '.join(POLICIES)}")
+        raise UsageError("--policy is missing; name one or more")
     again = next((name for name in names if names.count(name) > 1), None)
     if again is not None:
         raise UsageError(f"--policy {again} is given twice")
-    return tuple(policy for name in names for policy in POLICIES if policy == name)
+    return tuple(names)
 
 
 @contextmanager

@@ -48,7 +48,8 @@ def command_of(options: SimulateOptions) -> str:
     words = [
         "kinema",
         "simulate",
-        options.scenario.name,
+        *(["--from-recording", options.recording.name] if options.recording else []),
+        *([options.scenario.name] if options.scenario else []),
         *policies,
         "--seed",
         str(options.seed),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from kinema_core.model.catalog import gke_allocatable, parse_catalog
+from kinema_core.model.match import parse_taints
 from kinema_sim.engine.objects import Obj
 
 GIB = 1024**3
@@ -34,6 +35,9 @@ class Offer:
         usd_micro: price per hour in micro-USD.
         watts: electrical power, an estimate.
         reserved: whether the provider keeps a share of CPU and memory.
+        measured: millicores and bytes for pods, where no formula says.
+        labels: of its nodes, beside those that every node has.
+        taints: of its nodes, as `key=value:NoSchedule`.
     """
 
     machine_type: str
@@ -44,6 +48,9 @@ class Offer:
     usd_micro: int
     watts: int
     reserved: bool = True
+    measured: tuple[int, int] | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -53,6 +60,8 @@ class Offer:
     @property
     def allocatable(self) -> tuple[int, int]:
         """Millicores and bytes left for pods after the provider's reserve."""
+        if self.measured is not None:
+            return self.measured
         if not self.reserved:
             return self.vcpus * 1000, self.memory_bytes
         return gke_allocatable(self.vcpus, self.memory_bytes)
@@ -91,13 +100,20 @@ def node_object(name: str, offer: Offer, *, labels: dict[str, str], taints: list
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": {**labels, **standard}, "annotations": {}},
+        "metadata": {"name": name, "labels": {**dict(offer.labels), **labels, **standard}, "annotations": {}},
         "spec": {
             "providerID": f"kinema-sim://{offer.zone}/{name}",
-            "taints": [*taints, dict(NOT_READY_TAINT)],
+            "taints": [*_with_own(taints, offer), dict(NOT_READY_TAINT)],
         },
         "status": _status(name, offer, now),
     }
+
+
+def _with_own(taints: list[Obj], offer: Offer) -> list[Obj]:
+    """Return the taints with those of the offer that are not among them, as a provider sets them by itself."""
+    own = [{"key": one.key, "value": one.value, "effect": one.effect} for one in parse_taints(offer.taints)]
+    there = {(one["key"], one["effect"]) for one in taints}
+    return [*taints, *(one for one in own if (one["key"], one["effect"]) not in there)]
 
 
 def _status(name: str, offer: Offer, now: str) -> Obj:

@@ -1,5 +1,6 @@
 """The cloud: operations that take time, limits, stock-outs, and the machines that exist."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -153,11 +154,12 @@ class Cloud:
         self._loop.after(spread("delete", self._seed, name, DELETE_MS), lambda: self._vanish(machine, order))
         return order
 
-    def adopt(self, name: str, offer: Offer, *, labels: dict[str, str]) -> None:
+    def adopt(self, name: str, offer: Offer, *, labels: dict[str, str], taints: Sequence[Obj] = ()) -> None:
         """Put a machine there that runs and is Ready already: how a scenario begins."""
         order = self.operations[f"initial-{name}"] = Operation(f"initial-{name}", "boot", name, state="done")
         self._deletions.pop(name, None)
-        machine = self.machines[name] = Machine(name, offer, "running", order, labels=dict(labels))
+        machine = Machine(name, offer, "running", order, labels=dict(labels), taints=list(taints))
+        self.machines[name] = machine
         self._create_node(machine)
         self._make_ready(machine)
 

@@ -46,6 +46,8 @@ class CloudFront:
                 "max_pods": MAX_PODS,
                 "allocatable_cpu_m": offer.allocatable[0],
                 "allocatable_memory_bytes": offer.allocatable[1],
+                "labels": dict(offer.labels),
+                "taints": list(offer.taints),
             }
             for offer in cloud.offers.values()
         ]

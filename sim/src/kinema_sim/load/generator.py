@@ -7,6 +7,7 @@ from kinema_sim.engine.kinds import NODE, POD
 from kinema_sim.engine.objects import (
     Key,
     Obj,
+    annotations_of,
     is_ready,
     is_terminating,
     key_of,
@@ -25,8 +26,11 @@ _KEPT_IDLE = 200_000
 """Pods whose idle usage is remembered; requests of a pod do not change."""
 IDLE_PERCENT = 20
 """CPU that pods without a load use, in per cent of their requests."""
-Series = Sequence[tuple[int, int]]
-"""(Milliseconds since its beginning, millicores), by rising time: from each point on a pod uses so much."""
+Series = Sequence[tuple[int, int, int | None]]
+"""(Milliseconds since its beginning, millicores, bytes), by rising time: from each point on a pod uses so much; half of
+the memory that it requests where none is given."""
+WORKLOAD = "sim.kinema.io/workload"
+"""Annotation of pods: `namespace/name` of the workload whose series they follow."""
 
 
 class LoadGenerator:
@@ -45,7 +49,7 @@ class LoadGenerator:
         """Pods share the CPU of their node: where they want more than it has, all of them get less."""
         self._idle_percent = idle_percent
         self._profiles: dict[str, tuple[int, Profile]] = {}
-        self._series: dict[Key, tuple[int, Series]] = {}
+        self._series: dict[str, tuple[int, Series]] = {}
         self._services: dict[Key, tuple[Application, Service]] = {
             (app.namespace, service.name): (app, service) for app in apps for service in app.services
         }
@@ -62,9 +66,9 @@ class LoadGenerator:
         """Keep an application's users constant from now on."""
         self.follow(app, Profile(((0, users),)))
 
-    def record(self, namespace: str, app: str, series: Series) -> None:
-        """Let every pod with this `app` label use what a series says, from now on."""
-        self._series[namespace, app] = self._store.loop.now_ms, series
+    def record(self, workload: str, series: Series) -> None:
+        """Let every pod that is annotated with the workload use what a series says, from now on."""
+        self._series[workload] = self._store.loop.now_ms, series
 
     @property
     def has_series(self) -> bool:
@@ -155,14 +159,16 @@ class LoadGenerator:
     def _usage_of(self, pod: Obj, ready: Mapping[Key, int], flows: Mapping[str, Flow]) -> Usage:
         place = namespace_of(pod), labels_of(pod).get("app", "")
         if place not in self._services:
-            return self._idle_usage(pod) if place not in self._series else self._recorded(pod, *self._series[place])
+            series = self._series.get(annotations_of(pod).get(WORKLOAD, ""))
+            return self._idle_usage(pod) if series is None else self._recorded(pod, *series)
         app, service = self._services[place]
         serves = is_ready(pod) and not is_terminating(pod)
         return usage_of(service, flows[app.name] if serves else Flow(0, 0), ready.get(place, 0) or 1)
 
     def _recorded(self, pod: Obj, start: int, series: Series) -> Usage:
-        after = bisect_right(series, (self._store.loop.now_ms - start, 2**62))
-        return Usage(series[max(0, after - 1)][1] * 1_000_000, self._idle_usage(pod).memory_bytes)
+        after = bisect_right(series, self._store.loop.now_ms - start, key=lambda point: point[0])
+        _, cpu, memory = series[max(0, after - 1)]
+        return Usage(cpu * 1_000_000, self._idle_usage(pod).memory_bytes if memory is None else memory)
 
     def _idle_usage(self, pod: Obj) -> Usage:
         """Pods of no application use a part of the CPU and half of the memory that they ask for."""

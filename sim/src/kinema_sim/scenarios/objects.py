@@ -23,6 +23,8 @@ class App:
         ready_seconds: from start to Ready, 0 for the kubelet's usual.
         annotations: annotations of the workload.
         grace_seconds: termination grace period.
+        labels: labels of the pods by which it selects them, `app` where empty.
+        pod_annotations: annotations of the pods.
     """
 
     name: str
@@ -36,6 +38,13 @@ class App:
     ready_seconds: int = 0
     annotations: Mapping[str, str] = field(default_factory=dict)
     grace_seconds: int = 30
+    labels: Mapping[str, str] = field(default_factory=dict)
+    pod_annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def selected(self) -> dict[str, str]:
+        """Labels by which its pods are selected."""
+        return dict(self.labels) or {"app": self.name}
 
 
 def namespace(name: str) -> Obj:
@@ -51,9 +60,10 @@ def _template(app: App) -> Obj:
     }
     if limits:
         resources["limits"] = limits
-    metadata: Obj = {"labels": {"app": app.name}}
-    if app.ready_seconds:
-        metadata["annotations"] = {READY_SECONDS: str(app.ready_seconds)}
+    metadata: Obj = {"labels": app.selected}
+    ready = {READY_SECONDS: str(app.ready_seconds)} if app.ready_seconds else {}
+    if ready or app.pod_annotations:
+        metadata["annotations"] = {**ready, **app.pod_annotations}
     return {
         "metadata": metadata,
         "spec": {
@@ -69,7 +79,7 @@ def _workload(app: App) -> Obj:
         metadata["annotations"] = dict(app.annotations)
     return {
         "metadata": metadata,
-        "spec": {"selector": {"matchLabels": {"app": app.name}}, "template": _template(app)},
+        "spec": {"selector": {"matchLabels": app.selected}, "template": _template(app)},
     }
 
 
@@ -117,5 +127,5 @@ def pdb(app: App, **rule: int | str) -> Obj:
     """Write a PodDisruptionBudget; the rule is `minAvailable` or `maxUnavailable`."""
     return {
         "metadata": {"name": app.name, "namespace": app.namespace},
-        "spec": {**rule, "selector": {"matchLabels": {"app": app.name}}},
+        "spec": {**rule, "selector": {"matchLabels": app.selected}},
     }

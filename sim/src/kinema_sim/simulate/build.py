@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
+from kinema_core.model.match import parse_taints
 from kinema_core.model.quantity import parse_amount
+from kinema_sim.cloud.machines import Offer
 from kinema_sim.cluster import Cluster
-from kinema_sim.engine.kinds import DAEMON_SET, DEPLOYMENT, HPA, NAMESPACE, PDB, POD, STATEFUL_SET, Kind
-from kinema_sim.engine.objects import Obj, labels_of, namespace_of, phase_of
+from kinema_sim.engine.kinds import DAEMON_SET, DEPLOYMENT, HPA, NAMESPACE, NODE, PDB, POD, STATEFUL_SET, Kind
+from kinema_sim.engine.objects import Obj, annotations_of, labels_of, namespace_of, phase_of
 from kinema_sim.engine.store import Change
+from kinema_sim.load.generator import WORKLOAD
 from kinema_sim.load.model import PROFILES, Application, Profile, load_application
 from kinema_sim.scenarios.objects import App, daemon_set, deployment, hpa, namespace, pdb, stateful_set
 from kinema_sim.simulate.scenario import Application as Load
-from kinema_sim.simulate.scenario import Fault, Loaded, Row, Workload, milliseconds, offers_of
+from kinema_sim.simulate.scenario import Fault, Loaded, Nodes, Row, Workload, milliseconds, node_names, offers_of
 
 JOBS = "trace"
 """Namespace of pods that arrive and leave."""
 _MIB = 2**20
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+_HELD = {"kinema.io/do-not-move": "true"}
+_HELD_PODS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+_PLACED_MS = 60_000
+"""Time in which a stateful set has created the pods that are there at the beginning, one after the other."""
 
 
 def build(loaded: Loaded, seed: int) -> Cluster:
@@ -39,13 +46,17 @@ def build(loaded: Loaded, seed: int) -> Cluster:
     sim.load.contended = True
     for name, count in scenario.cloud.available.items():
         sim.cloud.available |= {offer.name: count for offer in sim.cloud.offers.values() if offer.machine_type == name}
-    spaces = {one.namespace for one in scenario.workloads} | {app.namespace for app in apps} | {JOBS}
-    for name in ("default", "kube-system", *sorted(spaces)):
+    spaces = {one.namespace for one in scenario.workloads} | {one.namespace for one in scenario.daemons}
+    spaces |= {app.namespace for app in apps}
+    for name in sorted(spaces | {"default", "kube-system", JOBS}):
         sim.store.create(NAMESPACE, namespace(name))
     for daemon in scenario.daemons:
-        app = App(daemon.name, "kube-system", "sim", parse_amount("cpu", daemon.cpu), _mib(daemon.memory))
-        sim.store.create(DAEMON_SET, daemon_set(app))
+        app = App(daemon.name, daemon.namespace, "sim", parse_amount("cpu", daemon.cpu), _mib(daemon.memory))
+        draft = daemon_set(app)
+        draft["spec"]["template"]["spec"].update(daemon.pod)
+        sim.store.create(DAEMON_SET, draft)
     _adopt_nodes(sim, loaded)
+    sim.store.admit_with(_Places(sim, scenario.workloads).admit)
     for workload in scenario.workloads:
         _install(sim, workload, loaded)
     for load, application in zip(scenario.applications, apps, strict=True):
@@ -62,16 +73,44 @@ def _mib(text: str) -> int:
 
 
 def _adopt_nodes(sim: Cluster, loaded: Loaded) -> None:
-    number = 0
+    names = node_names(loaded.scenario)
     for nodes in loaded.scenario.nodes:
-        offer = sim.cloud.offers.get(f"{nodes.type}/{nodes.zone}/on-demand")
-        if offer is None:  # of a type that is not on sale any more
-            everything = offers_of(msgspec.structs.replace(loaded.scenario.cloud, types=()))
-            offer = next(one for one in everything if (one.machine_type, one.zone) == (nodes.type, nodes.zone))
-        labels = {_CONTROL_PLANE: ""} if nodes.control_plane else {}
+        offer = _offer(sim, nodes, loaded)
+        labels = {**nodes.labels, **({_CONTROL_PLANE: ""} if nodes.control_plane else {})}
+        taints = [{"key": one.key, "value": one.value, "effect": one.effect} for one in parse_taints(nodes.taints)]
         for _ in range(nodes.count):
-            number += 1
-            sim.cloud.adopt(f"node-{number:03d}", offer, labels=labels)
+            sim.cloud.adopt(next(names), offer, labels=labels, taints=taints)
+
+
+def _offer(sim: Cluster, nodes: Nodes, loaded: Loaded) -> Offer:
+    """Return the machine of nodes: what is on sale, or a type that is not on sale any more."""
+    found = sim.cloud.offers.get(f"{nodes.type}/{nodes.zone}/{'spot' if nodes.spot else 'on-demand'}")
+    if found is not None:
+        return found
+    everything = offers_of(msgspec.structs.replace(loaded.scenario.cloud, types=()))
+    alike = [one for one in everything if one.machine_type == nodes.type]
+    return next((one for one in alike if one.zone == nodes.zone), alike[0])
+
+
+class _Places:
+    """Binds the pods that are there at the beginning to the nodes that the scenario names, as their creator could."""
+
+    def __init__(self, sim: Cluster, workloads: Iterable[Workload]) -> None:
+        self._sim = sim
+        self._until = sim.loop.now_ms + _PLACED_MS
+        self._left: dict[str, list[str]] = {
+            f"{one.namespace}/{one.name}": [node for node, count in one.places.items() for _ in range(count)]
+            for one in workloads
+            if one.places
+        }
+
+    def admit(self, kind: Kind, obj: Obj) -> None:
+        """Bind a pod at its creation."""
+        left = self._left.get(annotations_of(obj).get(WORKLOAD, "")) if kind is POD else None
+        if left and self._sim.loop.now_ms <= self._until:
+            node = left.pop(0)
+            if self._sim.store.get(NODE, "", node) is not None:
+                obj["spec"]["nodeName"] = node
 
 
 # --- workloads
@@ -81,6 +120,7 @@ def _install(sim: Cluster, workload: Workload, loaded: Loaded) -> None:
     for index in range(workload.count):
         name = workload.name if index == 0 else f"{workload.name}-{index + 1}"
         points = ((("0s", workload.replicas)),) if isinstance(workload.replicas, int) else workload.replicas
+        own = {WORKLOAD: f"{workload.namespace}/{name}"} if workload.usage or workload.places else {}
         app = App(
             name,
             workload.namespace,
@@ -89,23 +129,28 @@ def _install(sim: Cluster, workload: Workload, loaded: Loaded) -> None:
             memory_mi=_mib(workload.memory),
             replicas=points[0][1] if milliseconds(points[0][0]) == 0 else 0,
             annotations=workload.annotations,
+            labels=workload.labels,
+            pod_annotations={**workload.pod_annotations, **own},
             grace_seconds=max(1, milliseconds(workload.grace) // 1000),
         )
         kind = STATEFUL_SET if workload.kind == "StatefulSet" else DEPLOYMENT
         draft = stateful_set(app) if kind is STATEFUL_SET else deployment(app)
-        _with_rules(draft, workload, name)
+        _with_rules(draft, workload, app)
         sim.store.create(kind, draft)
         if workload.max_unavailable is not None:
             sim.store.create(PDB, pdb(app, maxUnavailable=workload.max_unavailable))
+        if workload.min_available is not None:
+            sim.store.create(PDB, pdb(app, minAvailable=workload.min_available))
         for at, replicas in points:
             if milliseconds(at):
                 sim.loop.after(milliseconds(at), _scaling(sim, kind, (workload.namespace, name), replicas))
         if workload.usage:
-            sim.load.record(workload.namespace, name, loaded.series[workload.usage])
+            sim.load.record(f"{workload.namespace}/{name}", loaded.series[workload.usage])
 
 
-def _with_rules(draft: Obj, workload: Workload, name: str) -> None:
+def _with_rules(draft: Obj, workload: Workload, app: App) -> None:
     spec = draft["spec"]["template"]["spec"]
+    spec.update(workload.pod)
     if workload.spread:
         key = {"zone": "topology.kubernetes.io/zone", "node": "kubernetes.io/hostname"}[workload.spread]
         spec["topologySpreadConstraints"] = [
@@ -113,7 +158,7 @@ def _with_rules(draft: Obj, workload: Workload, name: str) -> None:
                 "maxSkew": 1,
                 "topologyKey": key,
                 "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {"matchLabels": {"app": name}},
+                "labelSelector": {"matchLabels": app.selected},
             }
         ]
     if workload.local_storage:
@@ -207,7 +252,16 @@ class Arrivals:
             self.next += 1
             name = f"job-{self.next:06d}"
             self.guests[name] = _Guest(row.lasts_ms)
-            app = App(name, JOBS, "sim", cpu_m=row.cpu_m, memory_mi=-(-row.memory // _MIB))
+            held, marks = (_HELD, _HELD_PODS) if row.held else ({}, {})
+            app = App(
+                name,
+                JOBS,
+                "sim",
+                cpu_m=row.cpu_m,
+                memory_mi=-(-row.memory // _MIB),
+                annotations=held,
+                pod_annotations=marks,
+            )
             self.sim.store.create(DEPLOYMENT, deployment(app))
         self._arm()
 
@@ -234,6 +288,15 @@ def is_guest(pod: Obj) -> bool:
 
 
 def _schedule(sim: Cluster, fault: Fault) -> None:
+    at, until = milliseconds(fault.at), milliseconds(fault.at) + milliseconds(fault.lasts)
+    if fault.kind == "node-lost":
+        sim.loop.after(at, lambda: sim.cloud.lose(fault.node))
+        return
+    if fault.kind == "cordon":
+        sim.loop.after(at, lambda: _cordon(sim, fault.node, cordoned=True))
+        if until > at:
+            sim.loop.after(until, lambda: _cordon(sim, fault.node, cordoned=False))
+        return
     zones = {fault.zone} if fault.zone else {offer.zone for offer in sim.cloud.offers.values()}
     concerned = {
         offer.name
@@ -251,5 +314,11 @@ def _schedule(sim: Cluster, fault: Fault) -> None:
     def end() -> None:
         sim.cloud.sold_out -= concerned
 
-    sim.loop.after(milliseconds(fault.at), begin)
-    sim.loop.after(milliseconds(fault.at) + milliseconds(fault.lasts), end)
+    sim.loop.after(at, begin)
+    sim.loop.after(until, end)
+
+
+def _cordon(sim: Cluster, node: str, *, cordoned: bool) -> None:
+    """Cordon a node, or open it again; one that a policy has given back is left out."""
+    if sim.store.get(NODE, "", node) is not None:
+        sim.store.edit(NODE, ("", node), lambda draft: draft["spec"].update(unschedulable=cordoned))

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
+from kinema_core.model.match import parse_taint
 from kinema_core.model.quantity import QuantityError, parse_amount
 from kinema_core.runtime.yaml_files import yaml_fault
 from kinema_sim.cloud.machines import ZONES, Offer, load_offers
@@ -24,7 +25,9 @@ from kinema_sim.load.model import PROFILES
 _DURATION: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 SCHEMA: Final = "kinema.scenario/v1"
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
-Name: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
+Name: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
+Series: TypeAlias = tuple[tuple[int, int, int | None], ...]
+"""(Milliseconds, millicores, bytes) of a recorded usage; None: half of the memory that is requested."""
 Points: TypeAlias = tuple[tuple[str, Count], ...]
 
 
@@ -32,7 +35,7 @@ class ScenarioError(Exception):
     """A scenario cannot be used; the text names the file, the place in it and what is expected."""
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Base of everything in a scenario."""
 
 
@@ -44,18 +47,33 @@ class Nodes(_Part, frozen=True, kw_only=True):
     count: Annotated[int, Meta(ge=1)] = 1
     control_plane: bool = False
     """It is never deleted; pods may run on it."""
+    name: str = ""
+    """Of a single node; by default a number."""
+    spot: bool = False
+    labels: dict[str, str] = {}
+    taints: tuple[str, ...] = ()
+    """As `key=value:NoSchedule`."""
 
 
 class Machine(_Part, frozen=True, kw_only=True):
     """A machine type on sale, beside the price list that comes with the simulator."""
 
-    type: Name
+    type: Annotated[str, Meta(min_length=1)]
     vcpus: Annotated[int, Meta(ge=1)]
     memory: str
     usd_per_hour: Annotated[float, Meta(ge=0)] = 0.0
     watts: Annotated[int, Meta(ge=0)] = 0
     reserved: bool = True
     """The provider keeps its share of CPU and memory (as GKE does); without, all is allocatable."""
+    allocatable_cpu: str = ""
+    allocatable_memory: str = ""
+    """What is allocatable, where it is known; both or neither."""
+    zones: tuple[str, ...] = ()
+    """Where it is sold; empty: everywhere."""
+    spot: bool = False
+    labels: dict[str, str] = {}
+    taints: tuple[str, ...] = ()
+    """Labels and taints of its nodes."""
 
 
 class Cloud(_Part, frozen=True, kw_only=True):
@@ -73,8 +91,11 @@ class Daemon(_Part, frozen=True, kw_only=True):
     """A daemon set that runs on every node."""
 
     name: Name
+    namespace: Name = "kube-system"
     cpu: str
     memory: str
+    pod: dict[str, Any] = {}
+    """Fields of the pods' spec as Kubernetes has them; without, they tolerate everything."""
 
 
 class Workload(_Part, frozen=True, kw_only=True):
@@ -89,15 +110,25 @@ class Workload(_Part, frozen=True, kw_only=True):
     replicas: Count | Points = 1
     """A number, or `[time, replicas]` points: from each point on so many."""
     usage: str = ""
-    """CSV file of recorded CPU usage of one pod: columns `seconds` and `cpu_m`. Default: a fifth of the request."""
+    """CSV file of the recorded usage of one pod: columns `seconds`, `cpu_m` and, as you like, `memory_mi`. Default: a
+    fifth of the CPU and half of the memory that it requests."""
     kind: Literal["Deployment", "StatefulSet"] = "Deployment"
     max_unavailable: str | int | None = None
     """Of a disruption budget; none without."""
+    min_available: str | int | None = None
+    """The same, one or the other."""
     spread: Literal["", "zone", "node"] = ""
     """Pods are spread evenly, as a rule."""
     local_storage: bool = False
     """Pods have an emptyDir."""
     annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    """Labels of the pods; by default `app` with the name."""
+    pod_annotations: dict[str, str] = {}
+    pod: dict[str, Any] = {}
+    """Fields of the pods' spec as Kubernetes has them: `nodeSelector`, `affinity`, `tolerations`, …"""
+    places: dict[str, Count] = {}
+    """Node → how many of the pods are on it at the beginning; the scheduler places the others."""
     grace: str = "30s"
 
 
@@ -137,16 +168,19 @@ class Trace(_Part, frozen=True, kw_only=True):
     """Times are divided by it."""
     most: Annotated[int, Meta(ge=1)] | None = None
     """Rows that are read."""
+    held: bool = False
+    """No policy may move these pods."""
 
 
 class Fault(_Part, frozen=True, kw_only=True):
     """Something that goes wrong."""
 
-    kind: Literal["zone-down", "stock-out"]
+    kind: Literal["zone-down", "stock-out", "node-lost", "cordon"]
     at: str
-    lasts: str
+    lasts: str = "0s"
     zone: str = ""
     type: str = ""
+    node: str = ""
 
 
 class Phase(_Part, frozen=True, kw_only=True):
@@ -184,6 +218,7 @@ class Row(msgspec.Struct, frozen=True):
     lasts_ms: int
     cpu_m: int
     memory: int
+    held: bool = False
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -191,8 +226,8 @@ class Loaded(msgspec.Struct, frozen=True):
 
     scenario: Scenario
     arrivals: tuple[Row, ...]
-    series: dict[str, tuple[tuple[int, int], ...]]
-    """File of a series → (milliseconds, millicores)."""
+    series: dict[str, Series]
+    """By file."""
     sources: dict[str, bytes]
     """Contents of the scenario and of all files that it names, by name."""
 
@@ -213,35 +248,41 @@ def read_scenario(path: Path) -> Loaded:
     Raises:
         ScenarioError: the first fault.
     """
-    data = _bytes(path, path)
+    return load_scenario(path.name, lambda name: (path.parent / name).read_bytes(), path)
+
+
+def load_scenario(name: str, read: Callable[[str], bytes], path: Path) -> Loaded:
+    """Read a scenario and the files that it names, each by `read`; `path` is what errors begin with.
+
+    Raises:
+        ScenarioError: the first fault.
+    """
+    data = _bytes(read, name, f"{path}")
     try:
         scenario = msgspec.yaml.decode(data, type=Scenario)
     except msgspec.MsgspecError as error:
         raise ScenarioError(f"{path}: {_place(yaml_fault(error))}") from error
     for place, problem in _faults(scenario):
         raise ScenarioError(f"{path}: {place}: {problem}")
-    sources = {path.name: data}
+    sources = {name: data}
     rows = [row for index, one in enumerate(scenario.arrivals) for row in _rows_of(one)]
     for index, trace in enumerate(scenario.traces):
-        file = path.parent / trace.file
-        sources[trace.file] = _bytes(file, path, f"traces[{index}].file")
+        sources[trace.file] = _bytes(read, trace.file, f"{path}: traces[{index}].file: {path.parent / trace.file}")
         rows += _trace(sources[trace.file], trace, f"{path}: traces[{index}].file {trace.file}")
     series = {}
     for index, workload in enumerate(scenario.workloads):
         if workload.usage and workload.usage not in series:
-            file = path.parent / workload.usage
             where = f"workloads[{index}].usage"
-            sources[workload.usage] = _bytes(file, path, where)
+            sources[workload.usage] = _bytes(read, workload.usage, f"{path}: {where}: {path.parent / workload.usage}")
             series[workload.usage] = _series(sources[workload.usage], f"{path}: {where} {workload.usage}")
     rows.sort(key=lambda row: (row.at_ms, row.lasts_ms, row.cpu_m, row.memory))
     return Loaded(scenario, tuple(rows), series, sources)
 
 
-def _bytes(file: Path, scenario: Path, place: str = "") -> bytes:
+def _bytes(read: Callable[[str], bytes], name: str, where: str) -> bytes:
     try:
-        return file.read_bytes()
+        return read(name)
     except OSError as error:
-        where = f"{scenario}: {place}: {file}" if place else str(file)
         raise ScenarioError(f"{where}: {error.strerror}; name a file that can be read") from error
 
 
@@ -261,6 +302,11 @@ def _faults(scenario: Scenario) -> Iterator[tuple[str, str]]:
     for place, text in _durations(scenario):
         try:
             milliseconds(text)
+        except ValueError as error:
+            yield place, str(error)
+    for place, text in _taints(scenario):
+        try:
+            parse_taint(text)
         except ValueError as error:
             yield place, str(error)
     for place, resource, text in _quantities(scenario):
@@ -291,6 +337,12 @@ def _durations(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield f"phases[{index}].end", phase.end
 
 
+def _taints(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    given = [(f"nodes[{i}].taints", one.taints) for i, one in enumerate(scenario.nodes)]
+    given += [(f"cloud.machines[{i}].taints", one.taints) for i, one in enumerate(scenario.cloud.machines)]
+    yield from ((f"{place}[{i}]", text) for place, taints in given for i, text in enumerate(taints))
+
+
 def _quantities(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
     for name in ("daemons", "workloads", "arrivals"):
         for index, one in enumerate(getattr(scenario, name)):
@@ -298,6 +350,9 @@ def _quantities(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
             yield f"{name}[{index}].memory", "memory", one.memory
     for index, machine in enumerate(scenario.cloud.machines):
         yield f"cloud.machines[{index}].memory", "memory", machine.memory
+        if machine.allocatable_cpu or machine.allocatable_memory:
+            yield f"cloud.machines[{index}].allocatable_cpu", "cpu", machine.allocatable_cpu
+            yield f"cloud.machines[{index}].allocatable_memory", "memory", machine.allocatable_memory
 
 
 def _unknown_names(scenario: Scenario) -> Iterator[tuple[str, str]]:
@@ -311,7 +366,12 @@ def _unknown_names(scenario: Scenario) -> Iterator[tuple[str, str]]:
     zones = scenario.cloud.zones
     placed = [(f"nodes[{i}].zone", one.zone) for i, one in enumerate(scenario.nodes)]
     placed += [(f"faults[{i}].zone", one.zone) for i, one in enumerate(scenario.faults) if one.zone]
+    placed += [(f"cloud.machines[{i}].zones", z) for i, one in enumerate(scenario.cloud.machines) for z in one.zones]
     yield from ((at, f"expected one of {', '.join(zones)}, got {zone!r}") for at, zone in placed if zone not in zones)
+    nodes = set(node_names(scenario))
+    meant = [(f"faults[{i}].node", one.node) for i, one in enumerate(scenario.faults) if one.node]
+    meant += [(f"workloads[{i}].places", node) for i, one in enumerate(scenario.workloads) for node in one.places]
+    yield from ((at, f"expected a node of the scenario, got {node!r}") for at, node in meant if node not in nodes)
     for index, app in enumerate(scenario.applications):
         if isinstance(app.users, str) and app.users not in PROFILES:
             yield f"applications[{index}].users", f"expected points, or one of {', '.join(PROFILES)}, got {app.users!r}"
@@ -326,9 +386,34 @@ def _contradictions(scenario: Scenario) -> Iterator[tuple[str, str]]:
         again = next((i for i, one in enumerate(names) if one in names[:i]), None)
         if again is not None:
             yield f"{name}[{again}].name", f"expected a name of its own, {names[again][1]!r} is taken"
+    yield from _contradictions_of_nodes(scenario)
+    for index, workload in enumerate(scenario.workloads):
+        if workload.max_unavailable is not None and workload.min_available is not None:
+            yield f"workloads[{index}].min_available", "expected one of max_unavailable and min_available"
+
+
+def _contradictions_of_nodes(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    taken = list(node_names(scenario))
+    again = next((i for i, one in enumerate(scenario.nodes) if one.name and taken.count(one.name) > 1), None)
+    if again is not None:
+        yield (
+            f"nodes[{again}].name",
+            f"expected a name of its own for one node, {scenario.nodes[again].name!r} is taken",
+        )
     for index, fault in enumerate(scenario.faults):
         if fault.kind == "zone-down" and not fault.zone:
             yield f"faults[{index}].zone", "expected the zone that goes down"
+        if fault.kind in ("node-lost", "cordon") and not fault.node:
+            yield f"faults[{index}].node", f"expected the node of the {fault.kind}"
+
+
+def node_names(scenario: Scenario) -> Iterator[str]:
+    """Yield the names of the nodes that are there at the beginning, in order."""
+    number = 0
+    for one in scenario.nodes:
+        for _ in range(one.count):
+            number += 1
+            yield one.name or f"node-{number:03d}"
 
 
 def _contradictions_in_time(scenario: Scenario) -> Iterator[tuple[str, str]]:
@@ -353,12 +438,15 @@ def _rows_of(one: Arrival) -> list[Row]:
     return [row] * one.count
 
 
-def _table(data: bytes, columns: tuple[str, ...], where: str) -> Iterator[tuple[int, dict[str, float]]]:
+def _table(
+    data: bytes, columns: tuple[str, ...], where: str, *, optional: tuple[str, ...] = ()
+) -> Iterator[tuple[int, dict[str, float]]]:
     """Yield line and figures of a CSV file."""
     reader = csv.DictReader(StringIO(data.decode("utf-8-sig", errors="replace")))
     missing = [name for name in columns if name not in (reader.fieldnames or ())]
     if missing:
         raise ScenarioError(f"{where}: expected the columns {', '.join(columns)}; {', '.join(missing)} is missing")
+    columns = (*columns, *(name for name in optional if name in (reader.fieldnames or ())))
     for number, row in enumerate(reader, 2):
         try:
             yield number, {name: float(row[name]) for name in columns}
@@ -372,19 +460,30 @@ def _trace(data: bytes, trace: Trace, where: str) -> list[Row]:
         if min(row.values()) < 0:
             raise ScenarioError(f"{where}: line {number}: expected numbers from 0 on")
         at, lasts = round(row["at"] * 1000 / trace.speed), round(row["lasts"] * 1000 / trace.speed)
-        found.append(Row(at, lasts, round(row["cpu_m"]), round(row["memory_mi"] * 2**20)))
+        found.append(Row(at, lasts, round(row["cpu_m"]), round(row["memory_mi"] * 2**20), trace.held))
         if len(found) == trace.most:
             break
     return found
 
 
-def _series(data: bytes, where: str) -> tuple[tuple[int, int], ...]:
+def _series(data: bytes, where: str) -> Series:
     found = [
-        (round(row["seconds"] * 1000), round(row["cpu_m"])) for _, row in _table(data, ("seconds", "cpu_m"), where)
+        (
+            round(row["seconds"] * 1000),
+            round(row["cpu_m"]),
+            round(row["memory_mi"] * 2**20) if "memory_mi" in row else None,
+        )
+        for _, row in _table(data, ("seconds", "cpu_m"), where, optional=("memory_mi",))
     ]
     if not found or any(late[0] <= early[0] for early, late in pairwise(found)):
         raise ScenarioError(f"{where}: expected rows by rising seconds, one at least")
     return tuple(found)
+
+
+def _measured(one: Machine) -> tuple[int, int] | None:
+    if not one.allocatable_cpu:
+        return None
+    return parse_amount("cpu", one.allocatable_cpu), parse_amount("memory", one.allocatable_memory)
 
 
 def offers_of(cloud: Cloud) -> tuple[Offer, ...]:
@@ -393,15 +492,18 @@ def offers_of(cloud: Cloud) -> tuple[Offer, ...]:
         Offer(
             machine_type=one.type,
             zone=zone,
-            capacity_type="on-demand",
+            capacity_type="spot" if one.spot else "on-demand",
             vcpus=one.vcpus,
             memory_bytes=parse_amount("memory", one.memory),
             usd_micro=round(one.usd_per_hour * 10**6),
             watts=one.watts,
             reserved=one.reserved,
+            measured=_measured(one),
+            labels=tuple(sorted(one.labels.items())),
+            taints=one.taints,
         )
         for one in cloud.machines
-        for zone in cloud.zones
+        for zone in one.zones or cloud.zones
     ]
     listed = [offer for offer in load_offers(cloud.zones) if not cloud.types or offer.machine_type in cloud.types]
     named = {one.type for one in cloud.machines}

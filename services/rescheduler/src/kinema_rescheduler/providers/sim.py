@@ -34,6 +34,8 @@ class _Row(msgspec.Struct, frozen=True):
     max_pods: int | None = None
     allocatable_cpu_m: int | None = None
     allocatable_memory_bytes: int | None = None
+    labels: dict[str, str] = {}
+    taints: tuple[str, ...] = ()
 
 
 class _Offers(msgspec.Struct, frozen=True):
@@ -156,6 +158,8 @@ def _row(line: int, row: _Row) -> CatalogRow:
         micro_usd_per_hour=round(Fraction(str(row.usd_per_hour)) * 10**6),
         zone=row.zone or None,
         capacity_type=row.capacity_type,
+        labels=FrozenMap(row.labels),
+        taints=row.taints,
         max_pods=row.max_pods,
         allocatable_cpu=row.allocatable_cpu_m,
         allocatable_memory=row.allocatable_memory_bytes,
