@@ -24,10 +24,11 @@ from kinema_rescheduler.errors import PermanentError, TransientError, effect_err
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.kubernetes.events import KubernetesEvents
 from kinema_rescheduler.kubernetes.fenced import FencedClient
+from kinema_rescheduler.kubernetes.janitor import Janitor
 from kinema_rescheduler.kubernetes.landing import LandingKeeper
 from kinema_rescheduler.kubernetes.volumes import Attachments, check_detached
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
-from kinema_rescheduler.names import FLOOR_BEFORE, LANDING_NAME, STEERING_NAME, STEERING_NAMESPACE
+from kinema_rescheduler.names import FLOOR_BEFORE, LANDING_NAME, ROLLED, STEERING_NAME, STEERING_NAMESPACE
 
 NAMESPACE = "capable"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
@@ -226,6 +227,21 @@ async def _tell(ground: Ground) -> None:
         raise PermanentError("denied", "nothing was told")  # an execution goes on without
 
 
+async def _tidy(ground: Ground) -> None:
+    made = await ground.workload("Deployment")
+    node = uid(await ground.admin.get(f"/api/v1/nodes/{ground.node}"))
+    await ground.perform("taint", ground.node, uid=node)
+    await ground.perform("roll", made.target, uid=made.uid, requests=FrozenMap(cpu=20))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while left := (await Janitor(ground.api).tidy()).left:
+            if any("denied" in text for text in left):
+                raise PermanentError("denied", "; ".join(left))
+            await asyncio.sleep(0.2)
+    found = await ground.admin.get(made.path)
+    assert ROLLED not in found["metadata"].get("annotations", {})
+    assert found["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "10m"}
+
+
 async def _claim(ground: Ground) -> None:
     try:
         await ClusterClaim(ground.api.client, "tests", process="test").take()
@@ -245,6 +261,7 @@ CAPABILITIES: Mapping[str, Callable[[Ground], Awaitable[None]]] = {
     "roll a Deployment": _roll,
     "evict from a StatefulSet": _evict,
     "tell people": _tell,
+    "tidy up after others": _tidy,
     "claim the cluster": _claim,
 }
 """Each raises PermanentError `denied` where a right is missing."""

@@ -36,6 +36,7 @@ from kinema_kubernetes.claim import ClusterClaim
 from kinema_observer.logic.kubernetes import decode_object
 from kinema_rescheduler.kubernetes.events import KubernetesEvents
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
+from kinema_rescheduler.kubernetes.janitor import Janitor
 from kinema_rescheduler.kubernetes.landing import LandingKeeper
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.leadership.fence import Fence
@@ -183,7 +184,12 @@ class ApiWorld(ABC):
                 writer=KubernetesWriter(api),
                 provider=provided(api) if provided is not None else own,
                 dependencies=Dependencies(
-                    fence=fence, claim=self.claim, landing=landing, report=events.report, fault=fault
+                    fence=fence,
+                    claim=self.claim,
+                    landing=landing,
+                    janitor=Janitor(api),
+                    report=events.report,
+                    fault=fault,
                 ),
             )
             return asyncio.create_task(service.run())

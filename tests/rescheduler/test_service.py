@@ -11,11 +11,13 @@ from msgspec.structs import replace
 from tests.rescheduler.harness import CLUSTER, World
 from tests.rescheduler.memory_effects import MemoryProvider, MemoryWriter
 from tests.rescheduler.plans_in_memory import fragmented_plan, small_plan
-from tests.support.builders import cluster, deployed, node, tiny
+from tests.support.builders import NOW, cluster, deployed, node, tiny
+from tests.support.plans import bare_plan, plan_node
 from tests.support.waiting import eventually, until
 
 from kinema_core.events import (
     AbortRequested,
+    AnyBody,
     CatalogPublished,
     Event,
     ExecutionAborted,
@@ -23,6 +25,8 @@ from kinema_core.events import (
     ExecutionPaused,
     ExecutionResumed,
     NodeDeletionRequested,
+    PlanAccepted,
+    Step,
     StepFailed,
     StepStarted,
     StepSucceeded,
@@ -348,46 +352,80 @@ async def leftover(world: World, name: str, *, uid: str | None = None) -> None:
     await world.publish(request, f"deletion-{name}", iteration="")
 
 
+async def closed_by_a_plan(world: World, name: str) -> None:
+    """A plan has closed a node and ended before it could open or delete it."""
+    proposal = await world.publish(bare_plan(plan_node(name, "delete")), "old-plan")
+    accepted = PlanAccepted(plan=proposal.id, version=1)
+    await world.bus.publish(answer(accepted, cause=proposal, service="decider", n=0, now=NOW, state=1))
+    step = Step(id=f"taint/{name}", kind="taint", target=name, uid=f"uid-node-{name}")
+    bodies: list[AnyBody] = [
+        StepStarted(plan="old-plan", step=step, fencing=0, deadline=NOW),
+        StepSucceeded(plan="old-plan", step=step.id, fencing=0, outcome="done"),
+        ExecutionAborted(plan="old-plan", fencing=0, reason="operator", detail="-", leftovers=(f"node {name}",)),
+    ]
+    for number, body in enumerate(bodies):
+        await world.publish(body, f"old-{number}")
+
+
+def ended_with(world: World, plan: str) -> bool:
+    """Whether the execution of that plan has ended as it should."""
+    return any(isinstance(event.body, ExecutionCompleted) and event.body.plan == plan for event in world.log())
+
+
 async def test_leftover_disrupted_node_is_deleted_on_request() -> None:
-    """An empty node with the label `kinema.io/disrupted` and no plan behind it is deleted when the observer asks."""
+    """An empty node that a plan has closed, and then left so, is deleted when the observer asks."""
     before = cluster(node("n1"), node("n2", labels={"kinema.io/disrupted": "old"}), deployed("web", ["n1"]))
     world = World(before)
     await world.observe()
+    await closed_by_a_plan(world, "n2")
     await leftover(world, "n2")
-    end = await world.completes("n1", seconds=100)
-    assert end.plan == "deletion-n2"
+    for _ in range(100):
+        await world.second()
+    await world.stop()
+    assert ended_with(world, "deletion-n2")
+    assert sorted(world.memory.nodes) == ["n1"]
 
 
 async def test_no_requested_deletion_begins_during_a_pause() -> None:
-    """A pause holds deletions that the observer asks for, too: anybody who may label nodes can cause them."""
+    """A pause holds deletions that the observer asks for, too: no decider judges them."""
     world = World(cluster(node("n1"), node("n2", labels={"kinema.io/disrupted": "old"}), deployed("web", ["n1"])))
     await world.observe()
+    await closed_by_a_plan(world, "n2")
     await world.publish(ExecutionPaused(by="me"), "pause-1")
     await leftover(world, "n2")
     for _ in range(5):
         await world.second()
-    assert world.intents() == []
+    assert [intent for intent in world.intents() if intent.plan == "deletion-n2"] == []
     await world.publish(ExecutionResumed(by="me"), "resume-1")
-    await world.completes("n1", seconds=100)
+    for _ in range(100):
+        await world.second()
+    await world.stop()
+    assert ended_with(world, "deletion-n2")
 
 
 @pytest.mark.parametrize(
-    ("labels", "on", "uid"),
+    ("labels", "on", "uid", "closed"),
     [
-        ({}, "n1", None),
-        ({"kinema.io/disrupted": "old"}, "n2", None),
-        ({"kinema.io/disrupted": "old"}, "n1", "uid-other"),
+        ({}, "n1", None, True),
+        ({"kinema.io/disrupted": "old"}, "n2", None, True),
+        ({"kinema.io/disrupted": "old"}, "n1", "uid-other", True),
+        ({"kinema.io/disrupted": "old"}, "n1", None, False),
     ],
+    ids=["open", "occupied", "other-node", "labeled-by-others"],
 )
-async def test_request_that_is_not_right_any_more_is_ignored(labels: dict[str, str], on: str, uid: str | None) -> None:
-    """A node without the label, with a pod on it, or with another uid is not deleted."""
+async def test_request_that_is_not_right_is_ignored(
+    labels: dict[str, str], on: str, uid: str | None, closed: bool
+) -> None:
+    """A node without the label, with a pod on it, with another uid, or that no plan has closed is not deleted."""
     world = World(cluster(node("n1"), node("n2", labels=labels), deployed("web", [on])))
     await world.observe()
+    if closed:
+        await closed_by_a_plan(world, "n2")
     await leftover(world, "n2", uid=uid)
     for _ in range(5):
         await world.second()
     await world.stop()
-    assert world.intents() == []
+    assert [intent for intent in world.intents() if intent.plan == "deletion-n2"] == []
 
 
 async def test_request_during_a_plan_for_its_own_node_is_ignored() -> None:

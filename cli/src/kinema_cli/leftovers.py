@@ -186,7 +186,7 @@ async def leftovers(api: Client, nodes: Iterable[Node]) -> list[Finding]:
     except (KubernetesError, msgspec.DecodeError) as error:
         return [Finding(_CHECK, "warn", f"{marks.text}; it is unknown whether a Kinema is running: {error}", GO_ON)]
     if _lives(spec, SystemClock().now()):
-        return [Finding(_CHECK, "ok", f"{marks.text}; a running Kinema executes a plan")]
+        return [Finding(_CHECK, "ok", f"{marks.text}; a running Kinema executes a plan, or is about to remove them")]
     message = f"{marks.text}, and no Kinema acts on this cluster: a plan is incomplete"
     return [Finding(_CHECK, "warn", message, f"{GO_ON}; {marks.by_hand}")]
 

@@ -14,6 +14,7 @@ from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.journal.decisions import NAME
 from kinema_rescheduler.kubernetes.events import KubernetesEvents
 from kinema_rescheduler.kubernetes.fenced import connect
+from kinema_rescheduler.kubernetes.janitor import Janitor
 from kinema_rescheduler.kubernetes.landing import LandingKeeper
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.leadership.fence import Fence
@@ -55,7 +56,9 @@ async def start(settings: Settings, runtime: Runtime) -> None:
             health=runtime.health,
             writer=KubernetesWriter(api, steering=settings.steering),
             provider=provider,
-            dependencies=Dependencies(fence=fence, claim=claim, landing=landing, report=events.report),
+            dependencies=Dependencies(
+                fence=fence, claim=claim, landing=landing, janitor=Janitor(api), report=events.report
+            ),
         )
         await rescheduler.run()
 

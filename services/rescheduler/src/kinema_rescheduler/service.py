@@ -45,9 +45,11 @@ from kinema_rescheduler.journal.execution import Execution, Progress
 from kinema_rescheduler.journal.reading import LogReader
 from kinema_rescheduler.kubernetes.cluster import ClusterWriter, Order
 from kinema_rescheduler.kubernetes.events import Background, Report, log_event, report_nothing
+from kinema_rescheduler.kubernetes.janitor import Janitor, marked_nodes
 from kinema_rescheduler.kubernetes.landing import LandingKeeper
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.moves.landing import landing_steps
+from kinema_rescheduler.plan.decide import current
 from kinema_rescheduler.providers.base import Catalog, Provider
 from kinema_rescheduler.providers.catalog import catalog_event
 from kinema_rescheduler.settings import Settings
@@ -69,6 +71,9 @@ _LANDING_SECONDS: Final = 0.3
 _IDLE: Final = timedelta(seconds=1)
 """Cluster time after which Kinema decides again though nothing was read: deadlines pass."""
 
+_UNTIDY: Final = timedelta(seconds=30)
+"""Cluster time between two looks for marks of plans that are not executed."""
+
 _LOG = structlog.get_logger()
 
 
@@ -82,6 +87,8 @@ class Dependencies:
     """Kept while a lease is held, so that no other Kinema acts on the cluster; None where none does."""
     landing: LandingKeeper | None = None
     """Leads new pods to their planned nodes while a lease is held; None: they only prefer them."""
+    janitor: Janitor | None = None
+    """Removes the marks of plans that are not in the log; None: they stay."""
     report: Report = report_nothing
     """Receives each event that this service publishes."""
     fault: Callable[[str], None] = faultpoint
@@ -113,6 +120,9 @@ class Rescheduler:
         self._fence = dependencies.fence
         self._claim = dependencies.claim
         self._landing = dependencies.landing
+        self._janitor = dependencies.janitor
+        self._tidy_due: datetime | None = None
+        """When marks are looked for next; None: as soon as the state shows one."""
         self._report = dependencies.report
         self._metrics = LoopMetrics(health, NAME, settings.runtime.cluster)
         self._reading = LogReader(bus)
@@ -154,6 +164,7 @@ class Rescheduler:
         """Act until the lease is lost; then no effect that it covered goes on."""
         lease = tenure.lease
         self._fence.hold(lease)
+        self._tidy_due = self._clock.now()
         claim, claiming = self._claim, asyncio.create_task(self._keep_claim())
         landing = asyncio.create_task(self._keep_landings())
         try:
@@ -241,6 +252,7 @@ class Rescheduler:
             if version:
                 self._blind_since = None
                 await self._keep_catalog(cluster)
+                await self._tidy(cluster)
             if not self._worth_deciding(version):
                 return
             events = decided(
@@ -350,6 +362,34 @@ class Rescheduler:
         event = catalog_event(catalog, cluster, before=self._reading.journal.catalog, cluster_name=name, now=now)
         if event is not None:
             await self._bus.publish(event)
+
+    async def _tidy(self, cluster: Cluster) -> None:
+        """Remove marks of plans that have ended or were never in this log: at first, and while the state shows some.
+
+        No decision is made until it is done: a plan that begins finds no mark but its own.
+        """
+        janitor, now, journal = self._janitor, self._clock.now(), self._reading.journal
+        if janitor is None or current(journal, cluster) is not None:
+            return
+        if self._tidy_due is None and marked_nodes(cluster):  # the state may be a little behind
+            self._tidy_due = now + _UNTIDY
+        if self._tidy_due is None or now < self._tidy_due:
+            return
+        try:
+            self._fence.check()
+        except EffectError:  # who holds the claim is reported beside it
+            return
+        self._tidy_due = now + _UNTIDY
+        try:
+            done = await janitor.tidy()
+        except EffectError as error:
+            self._health.report("marks", str(error))
+            return
+        if done.removed:
+            _LOG.warning("marks of a plan that is not executed removed", objects=done.removed)
+        self._health.report("marks", "; ".join(done.left) or None)
+        if not done.left:
+            self._tidy_due = None
 
     # --- effects
 

@@ -139,6 +139,8 @@ class Journal:
     paused: bool = False
     """Whether the operator wants no new execution: requests to delete single nodes pass no decider."""
     catalog: Event | None = None
+    closed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Nodes that plans have closed and neither opened nor deleted: uids by name. No other is deleted on request."""
     fencing: int = 0
     """The highest lease revision that acted."""
 
@@ -273,9 +275,20 @@ def _stepped(journal: Journal, body: StepStarted | StepSucceeded | StepFailed, t
         if before is not None and before.state == "open":
             steps[body.step] = _settled(before, body, time)
     active = replace(active, steps=MappingProxyType(steps))
+    if isinstance(body, StepSucceeded):
+        journal = replace(journal, closed=_closed(journal.closed, steps.get(body.step)))
     if isinstance(body, StepSucceeded) and body.step.startswith("boot/"):
         active = _renamed(active, body.step.removeprefix("boot/"), body.figures.get(NODE))
     return replace(journal, active=active)
+
+
+def _closed(closed: Mapping[str, str], ended: Progress | None) -> Mapping[str, str]:
+    """Return which nodes are closed after a step of which the effect was made."""
+    if ended is None or ended.step.kind not in {"taint", "untaint", "delete"}:
+        return closed
+    others = {name: uid for name, uid in closed.items() if name != ended.step.target}
+    mine = {ended.step.target: ended.step.uid} if ended.step.kind == "taint" and ended.result != "void" else {}
+    return MappingProxyType({**others, **mine})
 
 
 def _renamed(execution: Execution, planned: str, registered: object) -> Execution:

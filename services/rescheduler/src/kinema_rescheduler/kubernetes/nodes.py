@@ -156,3 +156,16 @@ async def clear_preferred_nodes(api: FencedClient, order: Order) -> Made:
         return Made("adopted")
     await api.patch(_STEERING, {"data": {key: None}})
     return Made("done")
+
+
+async def clear_all_preferred_nodes(api: FencedClient) -> bool:
+    """Remove the nodes of every workload from the parameter of the admission policy; return whether there were any.
+
+    Raises:
+        NotFoundError: no plan has ever written one.
+    """
+    steering = await api.get(_STEERING)
+    data = steering.get("data") or {}
+    if data:
+        await api.patch(_STEERING, {"data": dict.fromkeys(data)})
+    return bool(data)

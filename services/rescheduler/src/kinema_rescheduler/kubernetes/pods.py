@@ -158,7 +158,7 @@ async def revert(api: FencedClient, order: Order) -> Made:
     rolled = await restore_template(api, order)
     lowered = await lower_floor(api, step)
     scaled = step.replicas_from != step.replicas_to and await _take_back(api, order)
-    cleared = await _clear_costs(api, order, await _pods(api, step, workload))
+    cleared = await clear_costs(api, await _pods(api, step, workload))
     if not rolled:  # else the end of the roll does it
         await _disown(api, step)
     workload = await _workload(api, step)
@@ -174,7 +174,7 @@ async def _take_back(api: FencedClient, order: Order) -> bool:
         if _replicas(workload) != step.replicas_from:
             return False
         pods = await _pods(api, step, workload)
-        changed = await _clear_costs(api, order, [pod for pod in pods if uid(pod) not in step.pods])
+        changed = await clear_costs(api, [pod for pod in pods if uid(pod) not in step.pods])
         for pod in _chosen(pods, step):
             changed = changed or not _is_cheap(pod, order.plan)
             await _make_cheap(api, pod, order.plan)
@@ -274,7 +274,7 @@ def _is_cheap(pod: Json, plan: str) -> bool:
     return annotations_of(pod).get(PLAN) == plan
 
 
-async def _clear_costs(api: FencedClient, order: Order, pods: Iterable[Json]) -> bool:
+async def clear_costs(api: FencedClient, pods: Iterable[Json]) -> bool:
     """Remove Kinema's deletion costs from pods; return whether there were any. Costs that others wrote stay."""
     marked = [pod for pod in pods if COST_BEFORE in annotations_of(pod) and not terminating(pod)]
 

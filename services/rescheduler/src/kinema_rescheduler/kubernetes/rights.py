@@ -33,7 +33,11 @@ def _kept(purpose: str, resource: str, *names: str, group: str = "", without: st
 
 
 RULES: Final = (
-    Rule(purpose="marks nodes that are to go, and removes the marks", resources=("nodes",), verbs=("get", "patch")),
+    Rule(
+        purpose="marks nodes that are to go, and removes the marks, also those of a Kinema that is gone",
+        resources=("nodes",),
+        verbs=("list", "get", "patch"),
+    ),
     Rule(
         purpose="finds the pods of a workload or a node, and sets their deletion cost",
         resources=("pods",),
@@ -44,7 +48,7 @@ RULES: Final = (
         purpose="reads workloads, and patches the template of a Deployment that rolls",
         group="apps",
         resources=("deployments",),
-        verbs=("get", "patch"),
+        verbs=("list", "get", "patch"),
     ),
     Rule(
         purpose="reads the sets whose pods it moves",

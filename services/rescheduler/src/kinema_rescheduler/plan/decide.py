@@ -52,23 +52,24 @@ _UNKNOWN_PLAN: Final = ("unknown-plan", "its proposal is not in the log")
 def current(journal: Journal, cluster: Cluster) -> Execution | None:
     """Return the execution to go on with: the active one, else a requested deletion that is still right.
 
-    No requested deletion begins during a pause: no decider judges it.
+    No decider judges a requested deletion. So none begins during a pause, and only of a node that an accepted plan has
+    closed: anyone who may label nodes could ask for others.
     """
     if journal.active is not None:
         return journal.active
     for name in sorted(journal.requests if not journal.paused else ()):
         event = journal.requests[name]
-        if _still_right(event, cluster):
+        if name in journal.closed and _still_right(event, cluster, journal.closed[name]):
             return of_request(event)
     return None
 
 
-def _still_right(event: Event, cluster: Cluster) -> bool:
-    """Return whether the node is the one meant, is still labeled as disrupted, and runs no pod that would be lost."""
+def _still_right(event: Event, cluster: Cluster, closed: str) -> bool:
+    """Return whether the node is the one meant and closed, is still labeled so, and runs no pod that would be lost."""
     request = event.body
     assert isinstance(request, NodeDeletionRequested)
     node = cluster.node(request.node)
-    if node is None or node.uid != request.uid or DISRUPTED not in node.labels:
+    if node is None or {node.uid} != {request.uid, closed} or DISRUPTED not in node.labels:
         return False
     if node.name in quarantine_of(cluster).nodes:
         return False
