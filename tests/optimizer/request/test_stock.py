@@ -57,7 +57,8 @@ def test_a_type_that_is_sold_out_in_two_zones_is_left_in_all() -> None:
 
 
 def test_other_failures_leave_the_offer_on_sale() -> None:
-    """A boot that is tried again, or that failed for another reason, says nothing about stock; a quota does."""
+    """A boot that is tried again, or that met a node of its name, says nothing about the offer; a quota does."""
     assert left([failed(0, retry=True)], 1) == set()
-    assert left([failed(0, reason="denied")], 1) == set()
+    assert left([failed(0, reason="conflict")], 1) == set()
     assert left([failed(0, reason="quota")], 1) == {"m4/a/on-demand"}
+    assert left([failed(0, reason="permission")], 1) == {"m4/a/on-demand"}

@@ -12,7 +12,7 @@ from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, roll
 from tests.support.builders import NOW, cluster, deployed, node, offer, offers
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionAborted, ExecutionCompleted, Node, StepStarted
+from kinema_core.events import ExecutionAborted, ExecutionCompleted, Node, StepStarted, is_unfinished
 from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.names import DISRUPTED
@@ -21,16 +21,42 @@ from kinema_rescheduler.providers.base import Operation
 
 
 @pytest.mark.parametrize("reason", ["stock-out", "quota", "permission"])
-async def test_refused_boot_ends_the_plan_before_anything_moved(reason: str) -> None:
-    """Stock-out, quota and permission end the plan with nothing moved; a node that was empty anyway has gone."""
+async def test_refused_boot_ends_a_plan_that_needs_it_for_all_before_anything_moved(reason: str) -> None:
+    """Stock-out, quota and permission end the plan with nothing moved."""
+    world = World(*booted_plan())
+    world.provider.refusals["m2/a/on-demand"] = reason
+    end = await world.aborts(reason, "n1", "n2")
+    assert end.leftovers == ()
+    assert not world.intended_kinds() & {"surge-up", "evict", "roll"}
+
+
+@pytest.mark.parametrize("reason", ["stock-out", "quota", "permission"])
+@pytest.mark.parametrize("shown", [1, 100])
+async def test_refused_boot_drops_only_what_needs_it(reason: str, shown: int) -> None:
+    """The node whose pods were to go there stays open with them; the others go, and the rest is planned again."""
     before = cluster(node("n1"), node("n2"), node("n3"), deployed("web", ["n1", "n2"], cpu=500))
     to = {"shop/web-0": "kinema-1", "shop/web-1": "kinema-2"}
     boot = {"kinema-1": "m2/a/on-demand", "kinema-2": "m4/a/on-demand"}
     plan = plan_for(before, offers(), to=to, boot=boot, delete=["n1", "n2", "n3"])
-    world = World(before, plan)
+    world = World(before, plan, limits=Limits(max_closed_nodes=f"{shown}%"))
     world.provider.refusals["m4/a/on-demand"] = reason
-    end = await world.aborts(reason, "n1", "n2")
-    assert end.leftovers == ()
+    end = await world.completes("kinema-1", "n2")
+    assert end.replan == reason
+    assert is_unfinished(end)
+    assert world.verdicts() == {"keep/n2": "boot-refused"}
+    assert not any(step.target == "n2" for step in (intent.step for intent in world.intents("taint")))
+    assert {pod.node for pod in world.memory.pods.values()} == {"kinema-1", "n2"}
+
+
+async def test_refused_boot_leaves_pods_of_kept_nodes_where_they_are() -> None:
+    """A pod that was to come from a node that stays is not moved elsewhere in its place."""
+    before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n1"], cpu=500))
+    to, boot = {"shop/web-0": "kinema-1"}, {"kinema-1": "m4/a/on-demand"}
+    world = World(before, plan_for(before, offers(), to=to, boot=boot, delete=["n2"]))
+    world.provider.refusals["m4/a/on-demand"] = "stock-out"
+    end = await world.completes("n1")
+    assert end.replan == "stock-out"
+    assert {pod.node for pod in world.memory.pods.values()} == {"n1"}
     assert not world.intended_kinds() & {"surge-up", "evict", "roll"}
 
 

@@ -106,7 +106,7 @@ def _leaves(ctx: ExecutionContext, key: str, pod: Pod, place: Placement | None) 
         return False
     if pod.node in ctx.disrupted or (place is None and (key, pod.node) in ctx.stopovers):
         return True
-    if place is None or place.source is None or place.to in {place.source, pod.node}:
+    if place is None or place.source is None or place.to in {place.source, pod.node, *ctx.refused}:
         return False
     node = ctx.cluster.node(pod.node)
     if node is not None and foreign_deletion(node) is not None:

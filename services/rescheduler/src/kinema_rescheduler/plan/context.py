@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kinema_core.events import (
     ExecutionAborted,
@@ -30,6 +30,8 @@ from kinema_rescheduler.plan.closing import Closing, closings_of, most_closed
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.plan.route import Leg, Route, route_of
 
+REFUSALS: Final = frozenset({"stock-out", "quota", "permission", "denied", "invalid", "conflict"})
+"""Refusals of a provider that mean that Kinema made no node; `conflict`: another client has a node of that name."""
 Decision: TypeAlias = StepStarted | StepFailed | ExecutionCompleted | ExecutionAborted
 """What the rescheduler decides; the outcome of an effect is published by the code that tried it."""
 
@@ -83,6 +85,22 @@ class ExecutionContext:
         """Names of the nodes that the plan boots to stay, and of the temporary ones that it needs first, sorted."""
         planned = [node.name for node in self.plan.nodes if node.action == "boot"]
         return tuple(sorted([*planned, *(name for name, stay in self.route.temporary.items() if stay.boot == 0)]))
+
+    @cached_property
+    def refused(self) -> Mapping[str, Progress]:
+        """Return the nodes to boot to stay that the provider refused for good, by name."""
+        found = {name: self.progress(f"boot/{name}") for name in self.boots if self.plan_action.get(name) == "boot"}
+        return {
+            name: progress
+            for name, progress in found.items()
+            if progress is not None and progress.lost and progress.result in REFUSALS
+        }
+
+    @cached_property
+    def goes_on(self) -> bool:
+        """Return whether refused boots leave exchanges of the plan that need none of them, or other boots."""
+        others = any(not one.boots & self.refused.keys() for one in self.closings)
+        return others if self.closings else len(self.refused) < len(self.boots)
 
     @cached_property
     def closings(self) -> tuple[Closing, ...]:
@@ -149,7 +167,7 @@ class ExecutionContext:
         used = {name for progress in self.execution.steps.values() for name in progress.step.nodes}
         used |= {name for one in self.closings for name in one.boots if self.progress(taint_id(one.node)) is not None}
         retired = {name for name in self.route.temporary if self.progress(taint_id(name)) is not None}
-        return {name: self._unready(name) for name in self.boots if name not in used | retired}
+        return {name: self._unready(name) for name in self.boots if name not in used | retired | self.refused.keys()}
 
     def _unready(self, name: str) -> str:
         node = self.cluster.node(name)

@@ -43,6 +43,7 @@ from kinema_rescheduler.plan.phases import (
     release,
     rent,
     retire,
+    without_boots,
 )
 from kinema_rescheduler.plan.rollback import reason_to_abort, reason_to_fail, roll_back, take_rolls_back
 
@@ -183,7 +184,7 @@ def _forward(ctx: ExecutionContext) -> Phase:
         return ready
     if not needs_taints(ctx):
         return clean(ctx) if booting.over and ready.over else Phase(booting.bodies)
-    verdicts = off_limits(ctx) or kept_waiting(ctx)
+    verdicts = off_limits(ctx) or without_boots(ctx) or kept_waiting(ctx)
     return Phase(verdicts) if verdicts else _side_by_side(ctx, booting, ready)
 
 
@@ -253,7 +254,8 @@ def _end(ctx: ExecutionContext) -> ExecutionCompleted | ExecutionAborted:
         detail = "the plan was executed, but not all of Kinema's changes could be reverted"
         return _aborted(ctx.execution, ctx.fencing, "leftovers", detail, left, _figures(ctx))
     verdict = ctx.execution.verdicts.get(REPLAN)
-    replan = verdict.reason if verdict is not None else ""
+    refused = [progress.result for progress in ctx.refused.values()]
+    replan = verdict.reason if verdict is not None else next(iter(refused), "")
     return ExecutionCompleted(plan=ctx.execution.plan_id, fencing=ctx.fencing, figures=_figures(ctx), replan=replan)
 
 

@@ -27,7 +27,7 @@ def boot(ctx: ExecutionContext) -> Phase:
     due = _boots_due(ctx)
     steps = [Step(id=f"boot/{name}", kind="boot", target=name, offer=offers[name]) for name in due]
     bodies = tuple(body for step in steps for body in ctx.intend(step))
-    return Phase(bodies, over=all(ctx.done(step.id) for step in steps))
+    return Phase(bodies, over=all(ctx.done(step.id) or step.target in ctx.refused for step in steps))
 
 
 def _boots_due(ctx: ExecutionContext) -> tuple[str, ...]:
@@ -196,6 +196,17 @@ def retire(ctx: ExecutionContext, wave: int) -> Phase:
         elif ctx.passed(ctx.last_event, ctx.limits.node_ready_seconds):
             return Phase(ctx.give_up("node-never-ready", f"temporary node {name} never came up"))
     return Phase(tuple(bodies), over)
+
+
+def without_boots(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
+    """Give up nodes whose pods were to go to a node that the provider refused: all else goes on."""
+    bodies: list[StepFailed] = []
+    for one in ctx.closings:
+        lost = sorted(one.boots & ctx.refused.keys())
+        if lost and ctx.progress(taint_id(one.node)) is None:
+            detail = f"node {lost[0]} was not booted for its pods: {ctx.refused[lost[0]].result}"
+            bodies += ctx.verdict(keep_id(one.node), "boot-refused", detail)
+    return tuple(bodies)
 
 
 def off_limits(ctx: ExecutionContext) -> tuple[StepFailed, ...]:

@@ -10,11 +10,10 @@ from kinema_rescheduler.journal.execution import Progress, Verdict
 from kinema_rescheduler.moves.roll import rolled
 from kinema_rescheduler.moves.scheduling import abandon
 from kinema_rescheduler.names import ABORT, CLAIMED, taint_id
-from kinema_rescheduler.plan.context import Decision, ExecutionContext
+from kinema_rescheduler.plan.context import REFUSALS, Decision, ExecutionContext
 from kinema_rescheduler.plan.phases import Phase, clean, reopen
 
-_NEVER_MADE = frozenset({"stock-out", "quota", "permission", "denied", "invalid", "conflict", CLAIMED})
-"""Refusals of a provider that mean that Kinema made no node; `conflict`: another client has a node of that name."""
+_NEVER_MADE = REFUSALS | {CLAIMED}
 
 
 def reason_to_abort(ctx: ExecutionContext) -> Verdict | None:
@@ -24,10 +23,16 @@ def reason_to_abort(ctx: ExecutionContext) -> Verdict | None:
 
 
 def reason_to_fail(ctx: ExecutionContext) -> Verdict | None:
-    """Return the first failure in time for which the plan is rolled back; None where there is none."""
+    """Return the first failure in time for which the plan is rolled back; None where there is none.
+
+    A boot that was refused is none as long as exchanges are left that do without.
+    """
     execution, limits = ctx.execution, ctx.limits
     causes = [execution.verdicts[ABORT]] if ABORT in execution.verdicts else []
+    dropped = {progress.step.id for progress in ctx.refused.values()} if ctx.goes_on else set[str]()
     for progress in execution.steps.values():
+        if progress.step.id in dropped:
+            continue
         if progress.lost and progress.step.kind in {"boot", "taint"}:
             assert progress.ended is not None
             detail = f"{progress.step.id}: {progress.detail}"
