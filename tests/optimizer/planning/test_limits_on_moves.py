@@ -49,6 +49,8 @@ def restarted(plan: Plan) -> int:
 @pytest.mark.slow
 @given(seed=st.integers(0, 100_000), most=st.integers(0, 3))
 @example(seed=24, most=2)  # two pods change places, one by a stop on the way: three restarts
+@example(seed=595, most=1)  # a pod that seemed to have no place gets one: its peers are not held for its sake
+@example(seed=30673, most=0)
 @settings(max_examples=60, deadline=None)
 def test_no_plan_moves_more_than_it_may(seed: int, most: int) -> None:
     """On random small clusters with every rule; and within the limit none costs more than the cluster as it is."""

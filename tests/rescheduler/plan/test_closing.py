@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from tests.rescheduler.harness import World
 from tests.rescheduler.plans_in_memory import chain_plan, fragmented_plan, rolling_plan, swap_plan, two_rolls_plan
 from tests.support.builders import cluster, deployed, node, offers, pod, stateful
 from tests.support.plans import plan_for
 
 from kinema_core.events import Plan
-from kinema_core.model.cluster import Cluster
+from kinema_core.model.cluster import Cluster, all_objects
 from kinema_rescheduler.plan.closing import closings_of, most_closed
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.plan.route import route_of
@@ -55,6 +56,25 @@ async def test_a_quarter_of_the_saving_is_real_before_a_third_of_the_time() -> N
     await world.completes(seconds=4000)
     third = world.paid[len(world.paid) // 3]
     assert 20 - third >= (20 - 8) / 4
+
+
+async def test_a_pod_that_only_a_roll_could_move_closes_no_further_node() -> None:
+    """It came since the plan, which rolls no workload: its node is kept, and the others go one after another."""
+    before, plan = wide_plan()
+    late = deployed("late", ["n00", "n01"], annotations={"kinema.io/strategy": "rolling"})
+    before = cluster(all_objects(before), late)
+    world = Watching(before, plan, limits=Limits(max_closed_nodes=1))
+    world.watch()
+    here = world.memory.pods["shop/late-1"]
+
+    def second() -> None:
+        world.note()
+        if world.memory.pods.get(here.key) is here and world.disrupted("n08"):
+            world.memory.pods[here.key] = replace(here, uid="uid-since", node="n08")
+
+    world.on_second = second
+    await world.completes(*(f"n{n:02}" for n in range(9)), seconds=4000)
+    assert max(world.closed) == 1
 
 
 @pytest.mark.parametrize("planned", [swap_plan, chain_plan, rolling_plan, two_rolls_plan, fragmented_plan])

@@ -114,7 +114,10 @@ class Task:
             UnsoundPlanError: the checker refuses the plan.
         """
         plan = with_bound(plan, lower_bound=lower_bound, optimal=optimal, objective=self.objective.text)
-        asked = self.problem.question
+        asked = with_seated(self.problem.question, plan)
+        if asked is not self.problem.question:
+            held = mobility(asked.cluster, asked.now, asked.options).held
+            plan = msgspec.structs.replace(plan, held=tuple(held[one.pod] for one in plan.held if one.pod in held))
         violations = check_plan(plan, asked.cluster, asked.offers, asked.now, asked.options, ordered=True)
         violations += exceeds(self.problem, plan)
         if violations:
@@ -172,6 +175,13 @@ def with_unplaceable(question: Question) -> Question:
     homeless = {pod.key for _, mover in problem.homeless for pod in (mover.pod, *mover.others)}
     waiting = concerned & (homeless | problem.sites.mobility.held.keys())
     return replace(asked, options=replace(asked.options, waiting=frozenset(waiting)))
+
+
+def with_seated(question: Question, plan: Plan) -> Question:
+    """Return the question without those pods in its options for which the plan has a place after all."""
+    waiting = question.options.waiting
+    left = waiting - {one.pod for one in plan.placements if one.source is None}
+    return question if left == waiting else replace(question, options=replace(question.options, waiting=left))
 
 
 def _concerned(question: Question) -> set[str]:

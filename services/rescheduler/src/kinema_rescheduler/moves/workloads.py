@@ -132,9 +132,10 @@ def _strategy(ctx: ExecutionContext, key: str, victims: list[Pod], places: Mappi
         return "stay"
     chosen = next((way for way in planned if way in {"surge", "evict"}), None)
     way = chosen or ctx.mobility.strategy.get(victims[0].key, "stay")
-    # Its owner may have chosen evictions since the plan was made, and that no second copy runs.
+    # Its owner may have chosen evictions since the plan was made, and that no second copy runs. A rolling update that
+    # the plan does not have would wait until every node is closed that is to go.
     forbidden = way == "surge" and any(no_second_copy(ctx.cluster, pod) for pod in victims)
-    return "stay" if forbidden else way
+    return "stay" if forbidden or way == "rolling" else way
 
 
 def autoscaled(cluster: Cluster, workload: Workload) -> bool:
