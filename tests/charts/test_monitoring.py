@@ -85,7 +85,7 @@ def test_what_an_event_counts_as() -> None:
 
     assert [value("kinema_cost_usd_per_hour", figure=one) for one in COSTS] == [2.0, 1.2, 1.0]
     assert value("kinema_verdicts_total", verdict="rejected", rule="savings") == 1
-    assert value("kinema_moves_total", strategy="surge") == 2
+    assert value("kinema_moves_total", strategy="surge", outcome="completed") == 2
     assert value("kinema_nodes_total", change="deleted") == 4
     assert value("kinema_placement_misses_total") == 1
     assert [value("kinema_executions_total", outcome=one) for one in ("completed", "aborted")] == [1, 1]

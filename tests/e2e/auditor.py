@@ -19,7 +19,8 @@ from tests.e2e.follower import JSON, Change, Follower, Objects, Source
 
 _MARK: Final = "kinema.io/"
 _OWNERS_WORDS: Final = tuple(
-    f"kinema.io/{word}" for word in ("rightsizing-max-step", "strategy", "do-not-move", "offer", "capacity-type")
+    f"kinema.io/{word}"
+    for word in ("rightsizing-max-step", "strategy", "do-not-move", "offer", "capacity-type", "usd-per-hour")
 )
 """Marks with our prefix that belong to an object's owner or to its machine: not ours to take off."""
 _ROLLED_BY: Final = "kinema.io/rolled-by"
@@ -50,6 +51,8 @@ class Auditor:
     """Nodes that somebody else took away, with their pods."""
     history: list[Change] = field(default_factory=list)
     """Every change within `watching`."""
+    others: frozenset[str] = frozenset()
+    """Workloads (`Kind/namespace/name`) whose pods, replicas or templates other clients change."""
     _ready_before: dict[str, int] = field(default_factory=dict)
     _healthy_before: dict[str, int] = field(default_factory=dict)
     _follower: Source = field(init=False)
@@ -135,6 +138,8 @@ class Auditor:
         for kind in _WORKLOADS:
             for key in self.now[kind]:
                 name = f"{kind} {key}"
+                if f"{kind}/{key}" in self.others:
+                    continue
                 wanted = min(self._wanted(name), self._ready_before.get(name, 0)) - self.taken[name]
                 floor = wanted - (kind == "StatefulSet" or _evicted(self.now[kind][key]))
                 if ready[name] < floor:
@@ -154,6 +159,8 @@ class Auditor:
         for key, budget in self.now["PodDisruptionBudget"].items():
             covered = [pod for pod in self.now["Pod"].values() if _covers(budget, pod)]
             workloads = {self._controller_of(pod) for pod in covered} - {""}
+            if any(name.replace(" ", "/", 1) in self.others for name in workloads):
+                continue
             wanted = sum(self._wanted(name) for name in workloads)
             spec = budget["spec"]
             if "minAvailable" in spec:
@@ -203,6 +210,8 @@ class Auditor:
         for kind, objects in self.now.items():
             for key, item in objects.items():
                 metadata = item["metadata"]
+                if _is_ending(item):
+                    continue  # what is on it goes with it
                 names = [*(metadata.get("labels") or ()), *(metadata.get("annotations") or ())]
                 kept = (*_OWNERS_WORDS, _ROLLED_BY) if kind == "Pod" else _OWNERS_WORDS
                 ours = [name for name in names if name.startswith(_MARK) and name not in kept]
@@ -213,7 +222,8 @@ class Auditor:
 
     def _closed_nodes(self) -> Iterator[str]:
         for key, node in self.now["Node"].items():
-            taints = node["spec"].get("taints") or ()
+            before = self.before["Node"].get(key, {"spec": {}})["spec"].get("taints") or ()
+            taints = [taint for taint in node["spec"].get("taints") or () if taint not in before]
             yield from (f"Node {key}: taint {taint['key']}" for taint in taints)
             if node["spec"].get("unschedulable"):
                 yield f"Node {key}: cordoned"
@@ -224,6 +234,8 @@ class Auditor:
             for key, first in self.before[kind].items():
                 item = self.now[kind].get(key)
                 if item is None:  # its owner took it away
+                    continue
+                if f"{kind}/{key}" in self.others:
                     continue
                 theirs = {"replicas"} if f"{kind} {key}" in scaled else set()
                 mine, now = _without_empty(first["spec"]), _without_empty(item["spec"])

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -24,10 +25,13 @@ import structlog
 from tests.controlplane.flags import PROGRAMS
 from tests.controlplane.plane import ControlPlane, Options, running
 from tests.history import real, simulated
+from tests.history.continued import continued
+from tests.history.environments import foreign_cluster
 from tests.history.random_clusters import RandomCluster, random_cluster
-from tests.history.verdict import NothingToDoError, UnsettledError, Verdict, summary
+from tests.history.verdict import NothingToDoError, UnsettledError, Verdict, by_feature, summary
 
 from kinema_cli.admin.steering_policy import install
+from kinema_core.model.catalog import PriceError
 from kinema_kubernetes.client import connect
 
 OUT: Final = Path("out/random-plans")
@@ -42,8 +46,9 @@ def main() -> int:
     parser.add_argument("--plans", type=int, default=0, help="plans to carry out; 2,000 simulated or 300 real ones")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--processes", type=int, default=2, help="side by side; real ones have a control plane each")
+    parser.add_argument("--foreign", action="store_true", help="in environments that Kinema did not build")
     asked = parser.parse_args()
-    work = _simulated if asked.where == "simulated" else _real
+    work = partial(_simulated if asked.where == "simulated" else _real, foreign=asked.foreign)
     plans = asked.plans or (2000 if asked.where == "simulated" else 300)
     share = -(-plans // asked.processes)
     began = time.monotonic()
@@ -56,7 +61,10 @@ def main() -> int:
     told["wall_seconds"] = round(time.monotonic() - began, 1)
     wrong = [{"seed": one.seed, "ended": one.ended, "flaws": one.flaws} for one in verdicts if one.wrong]
     OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / f"{asked.where}.json").write_text(json.dumps({**told, "wrong": wrong}, indent=2) + "\n")
+    if asked.foreign:
+        told["by_feature"] = by_feature(verdicts)
+    name = f"{'foreign-' if asked.foreign else ''}{asked.where}"
+    (OUT / f"{name}.json").write_text(json.dumps({**told, "wrong": wrong}, indent=2) + "\n")
     print(json.dumps({**told, "wrong": wrong}, indent=2))
     return 1 if wrong else 0
 
@@ -65,12 +73,14 @@ Part = tuple[list[Verdict], int, int]
 """Plans that were carried out, clusters without a better one, and clusters that never came to rest."""
 
 
-def _simulated(first: int, step: int, plans: int) -> Part:
+def _simulated(first: int, step: int, plans: int, *, foreign: bool) -> Part:
     _quiet()
+    if foreign:
+        return _judged(plans, first, step, lambda seed: continued(foreign_cluster(seed), 0.0)[0], "foreign-simulated")
     return _judged(plans, first, step, lambda seed: simulated.carried_out(random_cluster(seed)), "simulated")
 
 
-def _real(first: int, step: int, plans: int) -> Part:
+def _real(first: int, step: int, plans: int, *, foreign: bool) -> Part:
     _quiet()
     with tempfile.TemporaryDirectory() as folder, steered_plane(Path(folder)) as plane:
 
@@ -110,7 +120,7 @@ def _judged(plans: int, first: int, step: int, carry_out: Callable[[int], Verdic
     for seed in _seeds(first, step, plans * _NEVER_MORE):
         try:
             verdict = carry_out(seed)
-        except NothingToDoError:
+        except (NothingToDoError, PriceError):  # a node without a price: no plan is made, with this reason
             idle += 1
             continue
         except UnsettledError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from datetime import datetime
 from typing import Any, Final
 
@@ -83,9 +84,9 @@ class ContinuedRun(SimulatedRun):
         return False
 
     async def _executed(self, asked: IterationStarted, iteration: str) -> bool:
-        [catalog] = [event.body for event in self.bus.events("LOG") if isinstance(event.body, CatalogPublished)]
-        now = self.clock.now()
-        plan = structs.replace(planned(self._cluster, catalog.offers, now), continues=asked.continues)
+        log, now = tuple(self.bus.events("LOG")), self.clock.now()
+        offers = [event.body.offers for event in log if isinstance(event.body, CatalogPublished)][-1]
+        plan = structs.replace(planned(self._cluster, offers, now, log), continues=asked.continues)
         if not await accepted(self.bus, plan, self._cluster, now, name=NAME, begun=asked, iteration=iteration):
             return False
         self.end = None
@@ -108,6 +109,7 @@ def continued(cluster: RandomCluster, share: float) -> tuple[Verdict, float, int
     Raises:
         NothingToDoError: there is no better plan.
     """
+    began = time.monotonic()
     found = asyncio.run(_run(cluster, share))
     if found.end is None and not found.begun:
         raise NothingToDoError
@@ -119,6 +121,7 @@ def continued(cluster: RandomCluster, share: float) -> tuple[Verdict, float, int
         plan=found.plan,
         end=found.end,
         cost=found.cost,
-        seconds=0.0,
+        seconds=time.monotonic() - began,
+        features=cluster.environment.features,
     )
     return verdict, (found.last - found.began).total_seconds(), found.plans

@@ -46,6 +46,8 @@ def pods_explained(history: History) -> Iterator[str]:
                 named[uid].append(entry.time)
     for uid, pod, at in _endings(history):
         workload = controller_of(history.before, pod).replace(" ", "/", 1)
+        if workload in history.others or _preempted(pod):
+            continue
         whole = steps.get(("roll", workload), []) + steps.get(("delete", pod["spec"].get("nodeName", "")), [])
         if not any(time <= at for time in (*named.get(uid, ()), *whole)):
             yield f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']} ended, and no step names it"
@@ -77,7 +79,7 @@ def moved_as_often_as_planned(history: History) -> Iterator[str]:
             allowed[workload] += step["replicas_to"]
     ended = Counter(workload for workload, _ in _all_endings(history) if workload)
     for workload, count in sorted(ended.items()):
-        if count > allowed[workload]:
+        if count > allowed[workload] and workload.replace(" ", "/", 1) not in history.others:
             yield f"{workload}: {count} pods ended, {allowed[workload]} were to move"
 
 
@@ -125,7 +127,7 @@ def scales_explained(history: History) -> Iterator[str]:
         step = entry.body["step"]
         if step["kind"] in {"surge-up", "surge-down", "revert"} and entry.body.get("attempt", 1) == 1:
             wanted[step["target"]].append((entry.time, step["replicas_from"], step["replicas_to"]))
-    scaled = {scaled_by(item) for item in history.before["HorizontalPodAutoscaler"].values()}
+    scaled = {scaled_by(item) for item in history.before["HorizontalPodAutoscaler"].values()} | history.others
     for change, before in modified(history, "Deployment", "StatefulSet"):
         target = f"{change.kind}/{change.key}"
         now, then = change.item["spec"].get("replicas", 1), before["spec"].get("replicas", 1)
@@ -144,6 +146,8 @@ def templates_explained(history: History) -> Iterator[str]:
     for change, before in modified(history, "Deployment", "StatefulSet"):
         target = f"{change.kind}/{change.key}"
         begun = [*since.get(("roll", target), ()), *since.get(("revert", target), ())]
+        if target in history.others:
+            continue
         if change.item["spec"]["template"] != before["spec"]["template"] and not any(at <= change.at for at in begun):
             yield f"{target}: its template changes without an intent"
 
@@ -236,6 +240,11 @@ def _all_endings(history: History) -> Iterator[tuple[str, datetime]]:
         late = not any(at < change.at <= at + _TAKEN_ALONG for at in gone.get(change.key, ()))
         if pod["spec"].get("nodeName") and (late or _evicted(pod) or not owner.startswith("StatefulSet ")):
             yield owner, change.at
+
+
+def _preempted(pod: JSON) -> bool:
+    """Whether the scheduler ended it for a more important pod."""
+    return any(one.get("reason") == "PreemptionByScheduler" for one in pod["status"].get("conditions", ()))
 
 
 def _evicted(pod: JSON) -> bool:

@@ -97,21 +97,33 @@ def written_in_turn(history: History) -> Iterator[str]:
 
 
 def owners_have_the_last_word(history: History) -> Iterator[str]:
-    """What is marked as untouchable meanwhile is named by no later intent to end, close or delete it."""
-    said: dict[str, datetime] = {}
+    """What is marked as untouchable is named by no intent to end, close or delete it, for as long as it is."""
+    said: dict[str, list[tuple[datetime, bool]]] = {}
     for change, before in modified(history, "Pod", "Node"):
-        marks = {key for key in _PROTECTION[change.kind] if annotation(change.item, key) != annotation(before, key)}
-        held = any(annotation(change.item, key) for key in marks)
-        if held or _taints(change.item) & _THEIRS - _taints(before):
-            said.setdefault(change.item["metadata"]["uid"], change.at + _LATE)
+        had, has = _protected(before), _protected(change.item)
+        if has - had or (had and not has and _without_annotations(before) == _without_annotations(change.item)):
+            said.setdefault(change.item["metadata"]["uid"], []).append((change.at, bool(has)))
     for entry in history.intents:
         step = entry.body["step"]
         node = [step.get("uid", "")]
         closed = node if step["id"].startswith("taint/") else []
         touched = {"evict": step["pods"], "surge-down": step["pods"], "delete": node, "taint": closed}
         for uid in touched.get(step["kind"], ()):
-            if uid in said and entry.time > said[uid]:
+            words = [(at, held) for at, held in said.get(uid, ()) if at <= entry.time]
+            if words and words[-1][1] and entry.time > words[-1][0] + _LATE:
                 yield f"{step['id']} touches {uid}, which its owner protects by then"
+
+
+def _without_annotations(item: JSON) -> JSON:
+    """Return an object without what a change of its annotations changes: a client takes a mark off by itself."""
+    varying = {"annotations", "resourceVersion", "managedFields"}
+    return {**item, "metadata": {key: value for key, value in item["metadata"].items() if key not in varying}}
+
+
+def _protected(item: JSON) -> set[str]:
+    """Return the marks of others by which a pod or node is to be left alone."""
+    kind = "Node" if "allocatable" in item.get("status", {}) else "Pod"
+    return {key for key in _PROTECTION[kind] if annotation(item, key)} | (_taints(item) & _THEIRS)
 
 
 def _taints(node: JSON) -> set[str]:

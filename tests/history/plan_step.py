@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
@@ -10,7 +11,7 @@ from tests.e2e.auditor import Auditor
 from tests.history.record import History, entries
 from tests.support.planning import unguarded
 
-from kinema_core.events import IterationStarted, Offer, Plan, PlanAccepted, encode
+from kinema_core.events import Event, IterationStarted, Offer, Plan, PlanAccepted, encode
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.settings import RuntimeSettings
@@ -19,6 +20,7 @@ from kinema_decider.logic.limits import Limits
 from kinema_decider.service import Decider
 from kinema_decider.settings import Settings
 from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.request.known import Refusals, left_to_others
 from kinema_optimizer.solvers.stopping import WorkStop
 from kinema_sim.memory_bus import MemoryBus
 
@@ -26,8 +28,12 @@ _WORK: Final = 5
 """How far each phase of a solve may go, in the solver's own rounds."""
 
 
-def planned(cluster: Cluster, offers: tuple[Offer, ...], now: datetime) -> Plan:
-    """The optimizer's plan, after an amount of work and not of time: everywhere the same for the same cluster."""
+def planned(cluster: Cluster, offers: tuple[Offer, ...], now: datetime, log: Iterable[Event] = ()) -> Plan:
+    """The optimizer's plan, after an amount of work and not of time: everywhere the same for the same arguments."""
+    refusals, seconds = Refusals(), unguarded().refused_seconds
+    for event in log:
+        refusals = refusals.after(event, seconds)
+    cluster = refusals.shown_in(left_to_others(cluster), now, seconds)
     return plan_for(cluster, offers, now=now, settings=unguarded(workers=1), stop=WorkStop(_WORK))
 
 
@@ -63,4 +69,4 @@ async def accepted(
 def history_of(bus: MemoryBus, auditor: Auditor) -> History:
     """What the checker looks at, after a run whose events went over a bus in memory."""
     log, state = (entries(json.loads(encode(event)) for event in bus.events(name)) for name in ("LOG", "STATE"))
-    return History(log, state, auditor.before, tuple(auditor.history))
+    return History(log, state, auditor.before, tuple(auditor.history), auditor.others)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from tests.history.environment import CALM, Environment
+
 from kinema_sim.scenarios.objects import App, daemon_set, deployment, hpa, pdb, stateful_set
 
 JSON = dict[str, Any]
@@ -44,6 +46,7 @@ class RandomCluster:
     seed: int
     machines: tuple[Machine, ...]
     objects: tuple[tuple[str, JSON], ...]
+    environment: Environment = CALM
 
     @property
     def workloads(self) -> int:

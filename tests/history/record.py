@@ -58,6 +58,8 @@ class History:
     before: Objects = field(default_factory=dict)
     """The cluster when the first change was followed."""
     changes: tuple[Change, ...] = ()
+    others: frozenset[str] = frozenset()
+    """Workloads (`Kind/namespace/name`) whose pods, replicas or templates other clients change."""
 
     def of(self, *kinds: str) -> Iterator[Entry]:
         """Events of the log of these kinds, in order."""

@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from tests.e2e.auditor import Auditor
 from tests.e2e.follower import KINDS, Change, Objects, Told, key_of
+from tests.history.environment import CONSTRAINTS, Write, completed, counted, labeled, steps_of
 from tests.history.plan_step import accepted, history_of, planned
 from tests.history.random_clusters import KEEP, RandomCluster
 from tests.history.verdict import NothingToDoError, Verdict, verdict_on
@@ -43,13 +44,19 @@ from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.service import Dependencies, Rescheduler
 from kinema_rescheduler.settings import Settings, SimSettings
+from kinema_sim.api.errors import ApiError
+from kinema_sim.api.kube import Patch
+from kinema_sim.api.subresources import write_scale
 from kinema_sim.cluster import Cluster as SimCluster
-from kinema_sim.engine.kinds import ALL_KINDS, NAMESPACE
+from kinema_sim.engine.kinds import ALL_KINDS, NAMESPACE, NODE, POD, Kind
 from kinema_sim.engine.store import Change as SimChange
 from kinema_sim.memory_bus import MemoryBus
+from kinema_sim.scheduler import scores
+from kinema_sim.scheduler.scores import least_allocated, most_allocated
 from kinema_sim.simulate.pipeline import InProcessProvider, SimApi, SimClock
 
 NAME: Final = "random"
+_MERGE: Final = "application/merge-patch+json"
 _KIND: Final = {kind.name: kind for kind in ALL_KINDS}
 _SETTLE_SECONDS: Final = 40
 _MOST_SECONDS: Final = 4 * 3600
@@ -94,18 +101,60 @@ class SimSource:
             stop()
 
 
+SCORERS: Final = {
+    "most-allocated": tuple((most_allocated if one is least_allocated else one, n) for one, n in scores.SCORERS),
+    "requested-to-capacity": scores.with_fit(most_allocated),  # by a straight line, which is the same
+}
+
+
 def simulated(cluster: RandomCluster) -> SimCluster:
-    """Build the cluster and let it come to rest."""
-    sim = SimCluster(cluster.seed)
+    """Build the cluster in its environment and let it come to rest."""
+    sim, around = SimCluster(cluster.seed), cluster.environment
+
+    def complete(kind: Kind, item: dict[str, Any]) -> None:
+        if kind is POD:
+            completed(around, item)
+        elif kind is NODE:
+            labeled(around, item["metadata"]["name"], item["metadata"]["labels"])
+
+    sim.store.admit_with(complete)
+    sim.scheduler.scorers = SCORERS.get(around.scheduler, sim.scheduler.scorers)
+    sim.scheduler.default_constraints = CONSTRAINTS.get(around.scheduler, ())
     for machine in cluster.machines:
         sim.cloud.adopt(machine.name, sim.cloud.offers[f"{machine.machine_type}/{machine.zone}/on-demand"], labels={})
     spaces = {item["metadata"]["namespace"] for _, item in cluster.objects}
     for name in ("default", "kube-system", *sorted(spaces)):
         sim.store.create(NAMESPACE, {"metadata": {"name": name}})
-    for kind, item in cluster.objects:
-        sim.api.create(_KIND[kind], item["metadata"]["namespace"], item)
+    for name, patch in around.nodes.items():
+        write(sim, Write(0, "Node", "", name, patch))
+    for kind, item in (*around.first, *cluster.objects):
+        _create(sim, kind, item)
     sim.run_for(_SETTLE_SECONDS)
+    for kind, item in around.last:
+        _create(sim, kind, counted(item, len(sim.store.pods_in(item["metadata"]["namespace"]))))
+    sim.run_for(1)
     return sim
+
+
+def _create(sim: SimCluster, kind: str, item: dict[str, Any]) -> None:
+    """Create an object; volumes and their claims are bound. What only completes pods is `completed`'s."""
+    if kind in _KIND:
+        made = sim.api.create(_KIND[kind], item["metadata"].get("namespace", ""), item)
+        if kind.startswith("PersistentVolume"):
+            key = (made["metadata"].get("namespace", ""), made["metadata"]["name"])
+            sim.store.edit(_KIND[kind], key, lambda draft: draft.update(status={"phase": "Bound"}))
+
+
+def write(sim: SimCluster, one: Write) -> None:
+    """Do what another client does; what it is about may be gone."""
+    kind = _KIND[one.kind]
+    with suppress(ApiError):
+        if one.create:
+            sim.api.create(kind, one.namespace, one.body)
+        elif one.part == "scale":
+            write_scale(sim.api, kind, (one.namespace, one.name), body=one.body, content_type=_MERGE)
+        else:
+            sim.api.patch(kind, one.namespace, one.name, patch=Patch(one.body, _MERGE), part=one.part)
 
 
 class SimulatedRun:
@@ -115,7 +164,9 @@ class SimulatedRun:
         self.sim = simulated(cluster)
         self.clock = SimClock(self.sim)
         self.bus = MemoryBus()
-        self.auditor = Auditor(SimSource(self.sim), (KEEP,))
+        self.auditor = Auditor(SimSource(self.sim), (KEEP,), others=cluster.environment.others)
+        self._writes = sorted(cluster.environment.writes, key=lambda one: one.second)
+        self._since: datetime | None = None
         self.plan: Plan | None = None
         self.begun = False
         """Whether the plan was accepted."""
@@ -164,13 +215,22 @@ class SimulatedRun:
     async def _until_end(self, lease: Lease) -> None:
         deadline = self.clock.now() + timedelta(seconds=_MOST_SECONDS)
         seen = len(list(self.bus.events("LOG")))
+        self._since = self._since or self.clock.now()
         while self.end is None and self.clock.now() < deadline:
             self.sim.run_for(1)
+            self._let_others_write()
             await self._observe()
             await self._tick(lease)
             log = list(self.bus.events("LOG"))
             ends = [e.body for e in log[seen:] if isinstance(e.body, ExecutionCompleted | ExecutionAborted)]
             self.end, seen = (ends[0] if ends else None), len(log)
+
+    def _let_others_write(self) -> None:
+        """Do what other clients do by now, after the beginning of the first execution."""
+        assert self._since is not None
+        while self._writes and self._writes[0].second <= (self.clock.now() - self._since).total_seconds():
+            for one in steps_of(self._writes.pop(0), lambda: self.sim.store.each(POD), self.sim.loop.now):
+                write(self.sim, one)
 
     async def _tick(self, lease: Lease) -> None:
         await self._rescheduler.tick(lease)

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tests.e2e.auditor import Auditor
@@ -42,8 +43,21 @@ class Verdict:
     changes: int
     """Changes of the cluster that were judged."""
     seconds: float
+    """That judging it took, all in all."""
     history: History | None = field(repr=False)
     """None once it was judged: it is large."""
+    took: float = 0.0
+    """Seconds from the first acceptance to the last end, in the cluster's time."""
+    third: float | None = None
+    """Share of the planned saving that was real after a third of these; None where nothing was to be saved."""
+    steered: int = 0
+    """New pods that moves led to a node; workloads that others change are left out."""
+    landed: int = 0
+    """How many of these came to that node."""
+    plans: int = 1
+    """Executions, those included that went on with what was left."""
+    features: tuple[str, ...] = ()
+    """Of its environment."""
 
     @property
     def wrong(self) -> bool:
@@ -75,12 +89,15 @@ def verdict_on(
     end: ExecutionCompleted | ExecutionAborted | None,
     cost: float,
     seconds: float,
+    features: tuple[str, ...] = (),
 ) -> Verdict:
     """Judge a run by the history checker and the auditor."""
     left = [] if isinstance(end, ExecutionAborted) and end.leftovers else auditor.leftovers()
     flaws = [*map(str, violations(history)), *auditor.flaws, *(f"left: {one}" for one in left)]
     if auditor.gaps:
         flaws.append(f"{auditor.gaps} times not every change was seen")
+    took, third = _progress(history, plan)
+    steered, landed = _landing(history, auditor)
     ended = "stuck" if end is None else end.reason if isinstance(end, ExecutionAborted) else "finished"
     return Verdict(
         seed=seed,
@@ -94,7 +111,73 @@ def verdict_on(
         changes=auditor.changes,
         seconds=round(seconds, 3),
         history=history,
+        took=took,
+        third=third,
+        steered=steered,
+        landed=landed,
+        plans=len(history.ends),
+        features=features,
     )
+
+
+def _landing(history: History, auditor: Auditor) -> tuple[int, int]:
+    """Return how many new pods moves led to a node, and how many of them were bound to it."""
+    led: dict[str, Counter[str]] = {}
+    for entry in history.intents:
+        step = entry.body["step"]
+        if step["kind"] in {"surge-up", "evict"} and (entry.plan, step["id"]) in history.done:
+            led.setdefault(step["target"], Counter()).update(step["nodes"])
+    came = {key.replace(" ", "/", 1): Counter(nodes) for key, nodes in auditor.starts.items()}
+    alone = {key: nodes for key, nodes in led.items() if key not in history.others}
+    steered = sum(min(nodes.total(), came.get(key, Counter()).total()) for key, nodes in alone.items())
+    return steered, sum((nodes & came.get(key, Counter())).total() for key, nodes in alone.items())
+
+
+def _progress(history: History, plan: Plan) -> tuple[float, float | None]:
+    """Return how long the executions took, and which share of the planned saving was real after a third of that.
+
+    A machine is paid for from its order on until its node is gone.
+    """
+    begun = [entry.time for entry in history.of("plan-accepted")]
+    ends = [entry.time for entry in history.ends.values()]
+    if not begun or not ends:
+        return 0.0, None
+    first, took = min(begun), max(ends) - min(begun)
+    saving = plan.cost.before - plan.cost.after
+    if saving <= 0 or not history.before:
+        return took.total_seconds(), None
+    nodes = [node for one in history.plans.values() for node in (*one["nodes"], *one.get("temporary", ()))]
+    prices = {node["name"]: node.get("usd_per_hour", 0.0) for node in nodes}
+    early = [entry.body["step"] for entry in history.intents if entry.time <= first + took / 3]
+    boots = {step["target"] for step in early if step["kind"] == "boot"}
+    ended = [one for one in history.changes if one.kind == "Node" and one.type == "DELETED"]
+    gone = {change.key for change in ended if change.at <= first + took / 3}
+    paid = sum(prices.get(name, 0.0) for name in boots - gone)
+    saved = sum(prices.get(name, 0.0) for name in gone - boots)
+    return took.total_seconds(), round((saved - paid) / saving, 4)
+
+
+def by_feature(verdicts: list[Verdict]) -> dict[str, dict[str, float]]:
+    """Figures of the plans with each feature, and of all."""
+    names = sorted({name for one in verdicts for name in one.features})
+    groups = {name: [one for one in verdicts if name in one.features] for name in names}
+    return {name: _figures(group) for name, group in {"all": verdicts, **groups}.items()}
+
+
+def _figures(verdicts: list[Verdict]) -> dict[str, float]:
+    steered, planned = sum(one.steered for one in verdicts), sum(one.before - one.planned for one in verdicts)
+    thirds = [one.third for one in verdicts if one.third is not None and one.reached < one.before]
+    return {
+        "plans": len(verdicts),
+        "flaws": sum(one.wrong for one in verdicts),
+        "landed": round(sum(one.landed for one in verdicts) / steered, 4) if steered else 1.0,
+        "seconds": median([one.took for one in verdicts]) if verdicts else 0.0,
+        "saving_reached": round(sum(one.before - one.reached for one in verdicts) / planned, 4) if planned else 1.0,
+        "dearer": sum(one.reached > max(one.before, one.planned) for one in verdicts),
+        "executions": round(sum(one.plans for one in verdicts) / len(verdicts), 2) if verdicts else 0.0,
+        "aborted": sum(one.ended not in {"finished", "stuck", "error"} for one in verdicts),
+        "quarter_by_a_third": round(sum(one >= 0.25 for one in thirds) / len(thirds), 3) if thirds else 1.0,
+    }
 
 
 def summary(verdicts: list[Verdict], *, without_plan: int, unsettled: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from tests.support.builders import (
     MIB,
     cluster,
@@ -60,6 +61,14 @@ def test_a_live_node_counts_what_runs_and_what_is_to_come() -> None:
     first, second = state.nodes
     assert resident_requests(state, first) == requested(150, 64, 2)
     assert resident_requests(state, second) == requested(50, 64, 1)
+
+
+def test_what_admission_adds_to_daemons_is_on_new_nodes_too() -> None:
+    """A sidecar or an overhead is in no template: the pods that run show it."""
+    state = cluster(node("n1"), on_every_node("log", ["n1"], cpu=50, memory=64))
+    heavier = [replace(one, requests=requested(80, 96, 1)) for one in state.pods]
+    state = cluster(node("n1"), *state.workloads, *heavier)
+    assert daemon_requests(state, name="new", labels=labels({}), taints=()) == requested(80, 96, 1)
 
 
 def test_the_pods_of_a_set_speak_for_it_where_the_set_is_unknown() -> None:

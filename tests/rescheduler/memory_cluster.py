@@ -54,6 +54,8 @@ class MemoryCluster:
         """Rolling updates begun, by workload."""
         self.never_ready_nodes: set[str] = set()
         self.never_ready_workloads: set[str] = set()
+        self.unplaceable: set[str] = set()
+        """Workloads (`Type/namespace/name`) for whose new pods the scheduler finds no node."""
         self.attached: Counter[str] = Counter()
         """Volumes of pods that have ended and are still attached, by node."""
         self.quota: int | None = None
@@ -218,9 +220,10 @@ class MemoryCluster:
         self.after(self.pace.volume_detach, lambda: self.attached.subtract({node: volumes}))
 
     def _schedule(self) -> None:
+        barred = {pod.key for name in self.unplaceable for pod in self.pods_of(self.workloads[name])}
         for key in sorted(self.pods):
             pod = self.pods[key]
-            if pod.node is None and not pod.terminating:
+            if pod.node is None and not pod.terminating and key not in barred:
                 node = self._place_for(pod)
                 if node is not None:
                     self.pods[key] = replace(pod, node=node, unschedulable=False, phase="Running")

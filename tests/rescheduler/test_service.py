@@ -199,7 +199,7 @@ async def test_effects_stop_with_the_lease_while_the_broker_is_away() -> None:
     await world.accept()
     mine = service(world)
     tenure = Tenure(Expiring(2))  # two seconds: a busy machine begins late
-    await asyncio.wait_for(_act(tenure, 9, mine._act, mine._metrics), timeout=30)
+    await asyncio.wait_for(_act(tenure, 9, mine._act, mine.metrics), timeout=30)
     assert stopped == ["taint/n2"]
     assert mine._tasks == {}
 

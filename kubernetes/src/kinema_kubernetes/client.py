@@ -99,6 +99,8 @@ class Client:
         guard: Callable[[], None] = lambda: None,
     ) -> None:
         """Use `connect`. `guard` is called before every write and raises where nothing may be written."""
+        self.on_answer: Callable[[str, int], None] = lambda _verb, _code: None
+        """Is called with the method of each request that was sent and the status of its answer; 0 where none came."""
         self._access = access
         self._kubeconfig = kubeconfig
         self._context = context
@@ -297,18 +299,24 @@ class Client:
             if method != "GET":
                 self._guard()
             authorization = {"Authorization": access.authorization} if access.authorization else {}
-            async with self._session.request(
-                method,
-                access.server + path,
-                params=query,
-                data=data,
-                headers={**headers, **authorization},
-                ssl=access.tls,
-                server_hostname=access.server_name,
-                proxy=access.proxy,
-                allow_redirects=False,
-                read_bufsize=_NARROW if watch else _WIDE,
-            ) as response:
+            status = 0
+            try:
+                response = await self._session.request(
+                    method,
+                    access.server + path,
+                    params=query,
+                    data=data,
+                    headers={**headers, **authorization},
+                    ssl=access.tls,
+                    server_hostname=access.server_name,
+                    proxy=access.proxy,
+                    allow_redirects=False,
+                    read_bufsize=_NARROW if watch else _WIDE,
+                )
+                status = response.status
+            finally:
+                self.on_answer(method, status)
+            async with response:
                 if response.status < 300:
                     yield response
                     return

@@ -123,6 +123,11 @@ class MemoryDelivery:
         """1 for the first delivery."""
         return self._attempt
 
+    @property
+    def pending(self) -> int:
+        """How many more items the consumer has yet to be handed."""
+        return self._bus.waiting(self._consumer, self._item.sequence)
+
     async def ack(self) -> None:
         """Settle it: never deliver it again. Also counts when it was delivered again since."""
         self._bus.check_open()
@@ -312,6 +317,12 @@ class MemoryBus:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await changed.wait()
+
+    def waiting(self, consumer: _Consumer, after: int) -> int:
+        """Count the items after a sequence that a consumer is to be handed."""
+        return sum(
+            item.sequence > after and type_in(item.subject) in consumer.types for item in self._logs["LOG"].items
+        )
 
     async def position(self, durable: str) -> int:
         """Sequence up to which the durable consumer has settled everything."""

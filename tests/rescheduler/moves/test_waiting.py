@@ -95,15 +95,25 @@ async def test_a_pod_that_waits_for_something_else_ends_no_plan() -> None:
     await world.aborts("roll-stuck")
 
 
-async def test_pods_of_our_own_moves_have_deadlines_of_their_own() -> None:
-    """New pods of a roll that find no room any more wait as long as pods may: nobody takes them for somebody else's."""
+async def test_a_pod_of_a_roll_makes_the_closed_nodes_open_again() -> None:
+    """Others took the room that was left for it: a plan does not keep it waiting for as long as pods may start."""
     world = World(*crowded_plan(), limits=Limits(unschedulable_seconds=60, pods_ready_seconds=300))
 
     def fill() -> None:
         world.memory.pods["shop/big"] = pod("big", node="n1", cpu=1500, created=world.clock.now())
 
     world.once(lambda: world.memory.workloads[WEB].updated == 2, fill)
-    await world.aborts("roll-stuck")
+    await world.aborts("pod-waits")
+    assert seconds(world) < 300
+
+
+async def test_a_surge_without_a_node_for_its_pods_is_taken_back_soon() -> None:
+    """A scheduler may have rules that no object shows: the workload is left where it is, and the plan goes on."""
+    world = World(*small_plan())
+    world.memory.unplaceable.add(WEB)
+    await world.completes()
+    assert world.verdicts()[f"skip/{WEB}"] == "unschedulable"
+    assert seconds(world) < LIMITS.observed_seconds + 30
 
 
 LIMITS = Limits()

@@ -112,7 +112,7 @@ class ExecutionCompleted(Body, frozen=True, kw_only=True):
     fencing: int
     figures: Figures = EMPTY
     """Moves by strategy, placement misses, nodes booted, deleted and kept, most nodes closed at a time, workloads
-    skipped."""
+    skipped, USD per hour saved."""
     replan: str = ""
     """Why what remains is to be planned again at once; empty where the plan was executed to its end."""
 

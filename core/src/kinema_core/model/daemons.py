@@ -140,22 +140,33 @@ def residents_of(cluster: Cluster) -> Residents:
 
 
 def _daemons(cluster: Cluster) -> Iterable[Daemon]:
-    """Daemon sets by key. Where only pods of a set are known (a list without daemon sets), they speak for it."""
-    orphans: dict[str, list[Pod]] = {}
+    """Daemon sets by key. Where only pods of a set are known (a list without daemon sets), they speak for it.
+
+    Admission may add to what a template requests (a sidecar, an overhead, defaults of a LimitRange): the pods show it.
+    """
+    running: dict[str, list[Pod]] = {}
     for pod in cluster.pods:
         key = daemon_key(pod)
-        if key is not None and cluster.workload(key) is None:
-            orphans.setdefault(key, []).append(pod)
+        if key is not None:
+            running.setdefault(key, []).append(pod)
     known = [
-        Daemon(key=set_.key, requests=_with_pod(set_.template_requests), rules=_tolerant(set_.template_rules))
+        Daemon(
+            key=set_.key,
+            requests=_with_pod(largest([set_.template_requests, *_requested(running.pop(set_.key, ()))])),
+            rules=_tolerant(set_.template_rules),
+        )
         for set_ in cluster.workloads
         if set_.type == "DaemonSet"
     ]
     inferred = [
-        Daemon(key=key, requests=_with_pod(largest(pod.requests for pod in pods)), rules=_anywhere(pods[0].rules))
-        for key, pods in orphans.items()
+        Daemon(key=key, requests=_with_pod(largest(_requested(pods))), rules=_anywhere(pods[0].rules))
+        for key, pods in running.items()
     ]
     return sorted([*known, *inferred], key=lambda daemon: daemon.key)
+
+
+def _requested(pods: Iterable[Pod]) -> list[Amounts]:
+    return [pod.requests for pod in pods]
 
 
 def _with_pod(requests: Amounts) -> Amounts:

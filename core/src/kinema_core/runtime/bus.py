@@ -132,6 +132,10 @@ class Delivery(Protocol):
     def attempt(self) -> int:
         """1 for the first delivery."""
 
+    @property
+    def pending(self) -> int:
+        """Return how many more messages the consumer has yet to be handed."""
+
     async def ack(self) -> None:
         """Settle it: never deliver it again."""
 

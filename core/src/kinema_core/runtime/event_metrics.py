@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, NamedTuple, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -22,31 +22,8 @@ from kinema_core.events import (
     PlanApprovalRequested,
     PlanRejected,
 )
+from kinema_core.runtime.metric_table import METRICS, counter, gauge
 from kinema_core.runtime.topology import PUBLISHES
-
-
-class _Metric(NamedTuple):
-    kind: Literal["counter", "gauge"]
-    text: str
-    labels: tuple[str, ...] = ()
-
-
-METRICS: Final[Mapping[str, _Metric]] = {
-    "kinema_cost_usd_per_hour": _Metric(
-        "gauge", "Cost of the nodes by the newest reschedule plan: before it, after it, and at least", ("figure",)
-    ),
-    "kinema_plan_moves": _Metric("gauge", "Moves of the newest reschedule plan"),
-    "kinema_iterations_total": _Metric("counter", "Iterations that began", ("mode",)),
-    "kinema_iterations_skipped_total": _Metric("counter", "Reasons not to begin an iteration", ("reason",)),
-    "kinema_plans_total": _Metric("counter", "Plans, by result of the solve or by the reason for none", ("status",)),
-    "kinema_verdicts_total": _Metric("counter", "Verdicts on plans, with the rule that decided", ("verdict", "rule")),
-    "kinema_executions_total": _Metric("counter", "Executions that ended", ("outcome",)),
-    "kinema_moves_total": _Metric("counter", "Pods moved by executions that completed", ("strategy",)),
-    "kinema_placement_misses_total": _Metric("counter", "Moved pods that are not on their planned node"),
-    "kinema_nodes_total": _Metric("counter", "Nodes of executions that completed", ("change",)),
-    "kinema_workloads_skipped_total": _Metric("counter", "Workloads that an execution left where they were"),
-}
-"""Metrics of published events, by name."""
 
 _MOVES: Final = {"surge": "moves_surge", "evict": "moves_evict", "rolling": "moves_rolling"}
 _NODES: Final = {"booted": "booted", "deleted": "deleted", "kept": "nodes_kept"}
@@ -84,9 +61,8 @@ class EventMetrics:
 
     def _metric(self, name: str) -> Counter | Gauge:
         if name not in self._found:
-            kind, text, labels = METRICS[name]
-            made = Gauge if kind == "gauge" else Counter
-            self._found[name] = made(name, text, (*self._values, *labels), registry=self._registry)
+            made = gauge if METRICS[name].kind == "gauge" else counter
+            self._found[name] = made(self._registry, name)
         return self._found[name]
 
 
@@ -109,9 +85,10 @@ def samples(body: AnyBody) -> Iterator[Sample]:
             yield Sample("kinema_verdicts_total", 1, {"verdict": "rejected", "rule": rule})
         case ExecutionCompleted(figures=figures):
             yield Sample("kinema_executions_total", 1, {"outcome": "completed"})
-            yield from _of_execution(figures)
-        case ExecutionAborted():
+            yield from _of_execution(figures, "completed")
+        case ExecutionAborted(figures=figures):
             yield Sample("kinema_executions_total", 1, {"outcome": "aborted"})
+            yield from _of_execution(figures, "aborted")
         case _:
             return
 
@@ -121,6 +98,10 @@ def _of_plan(plan: Plan) -> Iterator[Sample]:
     if plan.mode == "reschedule" and plan.cost.unit == "USD/h":
         yield from _of_cost(plan.cost.before, plan.cost.after, plan.cost.lower_bound)
         yield Sample("kinema_plan_moves", plan.moves)
+        yield Sample("kinema_saving_usd_per_hour", plan.cost.before - plan.cost.after, {"figure": "planned"})
+        yield Sample("kinema_solve_seconds", plan.solve.seconds)
+        if plan.cost.gap is not None:
+            yield Sample("kinema_plan_gap_ratio", plan.cost.gap)
 
 
 def _of_no_plan(found: NoPlanFound) -> Iterator[Sample]:
@@ -136,9 +117,12 @@ def _of_cost(before: float, after: float, bound: float) -> Iterator[Sample]:
         yield Sample("kinema_cost_usd_per_hour", value, {"figure": figure})
 
 
-def _of_execution(figures: Figures) -> Iterator[Sample]:
+def _of_execution(figures: Figures, outcome: str) -> Iterator[Sample]:
     for strategy, name in _MOVES.items():
-        yield Sample("kinema_moves_total", _number(figures, name), {"strategy": strategy})
+        yield Sample("kinema_moves_total", _number(figures, name), {"strategy": strategy, "outcome": outcome})
+    if "saved_usd_per_hour" in figures:
+        saved = _number(figures, "saved_usd_per_hour")
+        yield Sample("kinema_saving_usd_per_hour", saved, {"figure": "realised"})
     for change, name in _NODES.items():
         yield Sample("kinema_nodes_total", _number(figures, name), {"change": change})
     yield Sample("kinema_placement_misses_total", _number(figures, "placement_misses"))
@@ -155,8 +139,11 @@ _AT_START: Final[Mapping[object, Sequence[Sample]]] = {
     PlanAccepted: [Sample("kinema_verdicts_total", 0, {"verdict": "accepted", "rule": ""})],
     ExecutionCompleted: [
         Sample("kinema_executions_total", 0, {"outcome": "completed"}),
-        *_of_execution(EMPTY),
+        *_of_execution(EMPTY, "completed"),
     ],
-    ExecutionAborted: [Sample("kinema_executions_total", 0, {"outcome": "aborted"})],
+    ExecutionAborted: [
+        Sample("kinema_executions_total", 0, {"outcome": "aborted"}),
+        *_of_execution(EMPTY, "aborted"),
+    ],
 }
 """Counters of a service that publishes a kind of event, before the first one."""

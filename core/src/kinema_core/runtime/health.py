@@ -15,10 +15,11 @@ from typing import Final
 
 import msgspec
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from kinema_core.events import AnyBody
 from kinema_core.runtime.event_metrics import EventMetrics
+from kinema_core.runtime.metric_table import counter, gauge, histogram
 
 Probe = Callable[[], "str | None"]
 """Says what is wrong with a part, None when nothing is."""
@@ -36,26 +37,17 @@ class Metrics:
     """The metrics that every service has; labels are few and short."""
 
     def __init__(self, registry: CollectorRegistry, service: str, cluster: str) -> None:
-        labels = ("service", "cluster")
         values = {"service": service, "cluster": cluster}
-
-        events = Counter("kinema_events_total", "Events handled", (*labels, "kind", "outcome"), registry=registry)
-        dead = Counter("kinema_dead_letters_total", "Events dropped", (*labels, "reason"), registry=registry)
-        duration = Histogram(
-            "kinema_stage_duration_seconds",
-            "Real time that a handler took",
-            (*labels, "kind"),
-            buckets=(0.005, 0.02, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
-            registry=registry,
-        )
-        lag = Gauge("kinema_event_lag_seconds", "Age of the last event when handled", labels, registry=registry)
-        loop = Gauge("kinema_loop_lag_seconds", "How late the event loop's last beat was", labels, registry=registry)
-        build = Gauge("kinema_build_info", "Version of the service", (*labels, "version"), registry=registry)
+        build = gauge(registry, "kinema_build_info")
         build.labels(**values, version=version("kinema-core")).set(1)
-        self._events, self._dead, self._duration, self._values = events, dead, duration, values
+        self._values = values
+        self._events = counter(registry, "kinema_events_total")
+        self._dead = counter(registry, "kinema_dead_letters_total")
+        self._duration = histogram(registry, "kinema_stage_duration_seconds")
         self._of_events = EventMetrics(registry, service, cluster)
-        self.lag = lag.labels(**values)
-        self.loop_lag = loop.labels(**values)
+        self.lag = gauge(registry, "kinema_event_lag_seconds").labels(**values)
+        self.pending = gauge(registry, "kinema_pending_events").labels(**values)
+        self.loop_lag = gauge(registry, "kinema_loop_lag_seconds").labels(**values)
 
     def handled(self, kind: str, outcome: str, seconds: float) -> None:
         """Count an event: `answered`, `nothing`, `failed` or `dead-letter`."""

@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Final, Generic, TypeVar
 
 import structlog
-from prometheus_client import Counter, Gauge
 
 from kinema_core.events import Event, ObserverHeartbeat, kind_of_type
 from kinema_core.runtime.bus import (
@@ -31,6 +30,7 @@ from kinema_core.runtime.bus import (
 from kinema_core.runtime.clock import Clock
 from kinema_core.runtime.follow import Anchor, Follower, StateLostError
 from kinema_core.runtime.health import Health
+from kinema_core.runtime.metric_table import counter, gauge
 from kinema_core.runtime.serve import retry_until_available
 
 S = TypeVar("S")
@@ -45,23 +45,21 @@ class LoopMetrics:
 
     def __init__(self, health: Health, service: str, cluster: str) -> None:
         """Register the metrics on the registry of `health`."""
-        labels, values = ("service", "cluster"), {"service": service, "cluster": cluster}
-
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(name, text, labels, registry=health.registry).labels(**values)
-
-        def counter(name: str, text: str, *more: str) -> Counter:
-            return Counter(name, text, (*labels, *more), registry=health.registry)
-
-        self.leader = gauge("kinema_leader", "1 while this process holds the lease of its service")
-        self.state_age = gauge("kinema_state_age_seconds", "Age of the newest observation of the cluster")
-        self.blind_kinds = gauge("kinema_blind_kinds", "Kinds of objects that the observer cannot see")
-        self._steps = counter("kinema_steps_total", "Steps that ended", "kind", "outcome")
+        registry, values = health.registry, {"service": service, "cluster": cluster}
+        self.leader = gauge(registry, "kinema_leader").labels(**values)
+        self.state_age = gauge(registry, "kinema_state_age_seconds").labels(**values)
+        self.blind_kinds = gauge(registry, "kinema_blind_kinds").labels(**values)
+        self._steps = counter(registry, "kinema_steps_total")
+        self._requests = counter(registry, "kinema_api_requests_total")
         self._values = values
 
     def step_ended(self, kind: str, outcome: str) -> None:
         """Count an attempt at a step: `done`, `adopted`, `void` or `failed`."""
         self._steps.labels(**self._values, kind=kind, outcome=outcome).inc()
+
+    def answered(self, verb: str, code: int) -> None:
+        """Count an answer of the API server to a request; 0 where none came."""
+        self._requests.labels(**self._values, verb=verb, code=str(code)).inc()
 
 
 @dataclass

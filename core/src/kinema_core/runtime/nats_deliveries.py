@@ -34,7 +34,7 @@ class NatsDelivery:
         self._connection = connection
         self._reply = message.reply
         self._item = item
-        self._attempt = message.metadata.num_delivered
+        self._attempt, self._pending = message.metadata.num_delivered, message.metadata.num_pending
 
     @property
     def item(self) -> Stored | Damaged:
@@ -45,6 +45,11 @@ class NatsDelivery:
     def attempt(self) -> int:
         """1 for the first delivery."""
         return self._attempt
+
+    @property
+    def pending(self) -> int:
+        """Return how many more messages the consumer has yet to be handed."""
+        return self._pending
 
     async def ack(self) -> None:
         """Done: never deliver it again. Returns when the broker has noted it."""

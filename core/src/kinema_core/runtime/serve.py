@@ -150,6 +150,7 @@ class _Loop(Generic[S]):
     async def _attempt(self, delivery: Delivery, item: Stored, begun: float) -> str:
         """Handle the event once and settle its delivery; gives the outcome."""
         event = item.event
+        self._health.metrics.pending.set(delivery.pending)
         log = _LOG.bind(event_id=event.id, kind=kind_of_type(event.type), seq=item.sequence, attempt=delivery.attempt)
         if delivery.attempt > MAX_ATTEMPTS:
             await self._give_up(delivery, "handler-died", f"the process died {delivery.attempt - 1} times handling it")

@@ -15,6 +15,7 @@ from kinema_observer.adapters.prometheus import Prometheus, PrometheusUsage
 from kinema_observer.adapters.reflector import Patience
 from kinema_observer.adapters.source import KubernetesSource
 from kinema_observer.errors import PrometheusError
+from kinema_observer.metrics import show_ages
 from kinema_observer.sampling import MeteredUsage, UsageSampler, UsageSource
 from kinema_observer.service import Observer
 from kinema_observer.settings import Settings
@@ -31,6 +32,8 @@ async def start(settings: Settings, runtime: Runtime) -> None:
     source = KubernetesSource(client, patience=Patience(bookmark=settings.bookmark_seconds), chance=chance)
     bus, clock = runtime.bus, runtime.clock
     observer = Observer(bus=bus, source=source, clock=clock, health=runtime.health, settings=settings)
+    client.on_answer = observer.metrics.answered
+    show_ages(runtime.health.registry, settings.runtime.cluster, source.reflectors)
     try:
         server = Prometheus(settings.prometheus) if settings.usage_source == "prometheus" else None
     except PrometheusError as error:

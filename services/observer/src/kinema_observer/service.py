@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 import structlog
-from prometheus_client import Gauge
 
 from kinema_core.events import AnyBody, ClusterObject, IterationSkipped, IterationStarted, NodeDeletionRequested
 from kinema_core.model.cluster import Cluster
@@ -20,11 +19,10 @@ from kinema_core.runtime.health import Health
 from kinema_core.runtime.loop import LogFollower, LoopMetrics, Tenure, lead
 from kinema_observer.logic.changes import Changes
 from kinema_observer.logic.logview import KINDS, LogView, fold
-from kinema_observer.logic.loop import DISRUPTED, Memory, tick
+from kinema_observer.logic.loop import Memory, tick
+from kinema_observer.metrics import NAME, WorkloadMetrics
 from kinema_observer.publishing import StatePublisher
 from kinema_observer.settings import Settings
-
-NAME: Final = "observer"
 
 register("observer.iteration.before-publish", "observer.iteration.published")
 
@@ -60,13 +58,8 @@ class Observer:
         )
         self._restored = False
         self._followed = False
-        self._metrics = LoopMetrics(health, NAME, self._name)
-        self._disrupted = Gauge(
-            "kinema_disrupted_nodes",
-            "Nodes that a plan has closed",
-            ("service", "cluster"),
-            registry=health.registry,
-        ).labels(service=NAME, cluster=self._name)
+        self.metrics = LoopMetrics(health, NAME, self._name)
+        self._workloads = WorkloadMetrics(health.registry, self._name)
         self.usage_until: datetime | None = None
         """End of the newest step of usage that is in the stream; set by what publishes them."""
         self._log_follower = LogFollower(bus, KINDS)
@@ -87,7 +80,7 @@ class Observer:
             seconds=self._settings.lease_seconds,
             act=self._act,
             health=self._health,
-            metrics=self._metrics,
+            metrics=self.metrics,
         )
 
     async def _act(self, tenure: Tenure) -> None:
@@ -117,7 +110,7 @@ class Observer:
         """Publish what the source saw. Nothing before all kinds are listed: what is missing would seem deleted."""
         missing = self._source.missing()
         blind = tuple(sorted(item.partition(":")[0] for item in missing))
-        self._metrics.blind_kinds.set(len(blind))
+        self.metrics.blind_kinds.set(len(blind))
         self._health.report("kubernetes", "; ".join(missing) or None)
         if not self._restored:
             await self._publisher.restore()
@@ -131,14 +124,14 @@ class Observer:
             await self._publisher.publish_contents(self._source.contents, self._clock.now())
             self._followed = True
         await self._publisher.publish_heartbeat(blind, self._clock.now())
-        self._metrics.state_age.set(self._publisher.age(self._clock.now()).total_seconds())
+        self.metrics.state_age.set(self._publisher.age(self._clock.now()).total_seconds())
 
     async def _decide(self) -> None:
         await self._follow_log()
         cluster = self._publisher.cluster
         if cluster is None:
             return
-        self._disrupted.set(sum(DISRUPTED in node.labels for node in cluster.nodes))
+        self._workloads.note(cluster, executing=any(one.phase == "executing" for one in self._view.iterations.values()))
         now = self._clock.now()
         decision = tick(
             cluster,

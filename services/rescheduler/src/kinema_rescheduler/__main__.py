@@ -60,6 +60,8 @@ async def start(settings: Settings, runtime: Runtime) -> None:
                 fence=fence, claim=claim, landing=landing, janitor=Janitor(api), report=events.report
             ),
         )
+        for connection in (unfenced, api.client):
+            connection.on_answer = rescheduler.metrics.answered
         await rescheduler.run()
 
 

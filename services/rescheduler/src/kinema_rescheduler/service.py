@@ -7,6 +7,7 @@ without an outcome, and makes their effects again: an effect that was made is fo
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from kinema_core.events import (
     StepStarted,
     StepSucceeded,
 )
+from kinema_core.model.catalog import PriceError, node_prices
+from kinema_core.model.catalog_file import MICRO
 from kinema_core.model.cluster import Cluster, fold
 from kinema_core.runtime.bus import Bus, BusDeniedError, BusUnavailableError, ConflictError, Lease, LeaseLostError
 from kinema_core.runtime.clock import Clock
@@ -35,6 +38,7 @@ from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.loop import LoopMetrics, StateReader, Tenure, lead
+from kinema_core.runtime.metric_table import gauge
 from kinema_core.runtime.serve import retry_until_available
 from kinema_kubernetes.claim import ClusterClaim
 from kinema_kubernetes.errors import KubernetesError
@@ -124,7 +128,10 @@ class Rescheduler:
         self._tidy_due: datetime | None = None
         """When marks are looked for next; None: as soon as the state shows one."""
         self._report = dependencies.report
-        self._metrics = LoopMetrics(health, NAME, settings.runtime.cluster)
+        self.metrics = LoopMetrics(health, NAME, settings.runtime.cluster)
+        self._cost = gauge(health.registry, "kinema_cluster_cost_usd_per_hour").labels(
+            service=NAME, cluster=settings.runtime.cluster
+        )
         self._reading = LogReader(bus)
         self._state = StateReader(
             bus,
@@ -133,7 +140,7 @@ class Rescheduler:
             fold=fold,
             max_age_seconds=settings.max_state_age_seconds,
             health=health,
-            metrics=self._metrics,
+            metrics=self.metrics,
         )
         self._effects = Effects(
             writer=writer, provider=provider, clock=clock, report=lambda problem: health.report("effects", problem)
@@ -157,7 +164,7 @@ class Rescheduler:
             seconds=self._settings.lease_seconds,
             act=self._act,
             health=self._health,
-            metrics=self._metrics,
+            metrics=self.metrics,
         )
 
     async def _act(self, tenure: Tenure) -> None:
@@ -255,6 +262,7 @@ class Rescheduler:
                 await self._tidy(cluster)
             if not self._worth_deciding(version):
                 return
+            self._show_cost(cluster)
             events = decided(
                 self._reading.journal,
                 cluster,
@@ -285,6 +293,15 @@ class Rescheduler:
         self._health.report("restatement", None)
         _LOG.info("events in force restated", events=len(body.events), seq=sequence)
         await self._reading.read()
+
+    def _show_cost(self, cluster: Cluster) -> None:
+        """Show what the nodes cost now; nothing while one has no price, or before the catalog is known."""
+        catalog = self._reading.journal.catalog
+        cost = math.nan
+        if catalog is not None and isinstance(catalog.body, CatalogPublished) and cluster.version:
+            with suppress(PriceError):
+                cost = sum(node_prices(cluster, catalog.body.offers).values()) / MICRO
+        self._cost.set(cost)
 
     def _unobserved(self) -> tuple[Cluster, int] | None:
         """Return an empty state, on which marks are reverted, once the state was unknown for long or an end is due."""
@@ -422,7 +439,7 @@ class Rescheduler:
         )
         async with self._writing:
             await retry_until_available(lambda: self._bus.publish(event))
-        self._metrics.step_ended(kind, body.outcome if isinstance(body, StepSucceeded) else "failed")
+        self.metrics.step_ended(kind, body.outcome if isinstance(body, StepSucceeded) else "failed")
         log_event(event)
         self._report(event, progress.step, Background(execution.plan, cluster))
         self._fault(f"rescheduler.{kind}.done")

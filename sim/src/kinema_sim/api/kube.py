@@ -108,9 +108,10 @@ class KubeApi:
         return current
 
     def delete_pod(self, pod: Obj, *, grace: int | None = None) -> Obj:
-        """Begin a pod's termination; unbound and finished pods, and those without grace, go at once."""
+        """Begin a pod's termination; unbound and finished pods, and those without grace or finalizers, go at once."""
         seconds = pod["spec"].get("terminationGracePeriodSeconds", 30) if grace is None else grace
-        if seconds <= 0 or not node_of(pod) or is_finished(pod):
+        held = pod["metadata"].get("finalizers") and node_of(pod)
+        if not held and (seconds <= 0 or not node_of(pod) or is_finished(pod)):
             return self.store.remove(POD, key_of(pod)) or pod
         if is_terminating(pod):
             return pod

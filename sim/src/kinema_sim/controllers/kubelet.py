@@ -26,6 +26,8 @@ READY_SECONDS = "sim.kinema.io/ready-seconds"
 """Pod annotation: how long the application takes from its start until it answers."""
 RUN_SECONDS = "sim.kinema.io/run-seconds"
 """Pod annotation: after how long the pod's work is done; without it the pod runs for good."""
+STOP_SECONDS = "sim.kinema.io/stop-seconds"
+"""Pod annotation: how long the application takes to end, at most the grace period; without it about a second."""
 
 START_MS = (800, 2_500)
 """From binding to Running: image and containers."""
@@ -60,6 +62,9 @@ class Kubelets:
     def sync(self, key: Key) -> None:
         """Start or stop a pod, once each."""
         pod = self.store.find(POD, key)
+        if pod is not None and is_terminating(pod) and is_finished(pod) and not pod["metadata"].get("finalizers"):
+            self.store.remove(POD, key)
+            return
         if pod is None or is_finished(pod):
             return
         uid, begun = uid_of(pod), self._begun.get(uid_of(pod), "")
@@ -67,7 +72,9 @@ class Kubelets:
             if begun != "stop":
                 self._begun[uid] = "stop"
                 grace_ms = int(pod["metadata"].get("deletionGracePeriodSeconds", 30)) * 1000
-                self._later(pod, min(spread("stop", self._seed, uid, STOP_MS), grace_ms), self._gone)
+                seconds = annotations_of(pod).get(STOP_SECONDS)
+                takes_ms = int(seconds) * 1000 if seconds else spread("stop", self._seed, uid, STOP_MS)
+                self._later(pod, min(takes_ms, grace_ms), self._gone)
             return
         node = self.store.get(NODE, "", node_of(pod))
         if not begun and phase_of(pod) == "Pending" and node is not None and is_true(node, "Ready"):
@@ -124,7 +131,11 @@ class Kubelets:
         self.store.edit(POD, key_of(pod), end)
 
     def _gone(self, pod: Obj) -> None:
-        self.store.remove(POD, key_of(pod))
+        """End a pod; one with finalizers stays as an object until these are taken off."""
+        if not pod["metadata"].get("finalizers"):
+            self.store.remove(POD, key_of(pod))
+            return
+        self._succeeded(pod)
 
 
 def _set_running(pod: Obj, now: str) -> None:

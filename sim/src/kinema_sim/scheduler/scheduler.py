@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kinema_sim.controllers.base import Priority
-from kinema_sim.engine.kinds import POD
-from kinema_sim.engine.objects import Key, Obj, condition, set_condition
+from kinema_sim.engine.kinds import POD, REPLICA_SET, STATEFUL_SET
+from kinema_sim.engine.objects import Key, Obj, condition, set_condition, uid_of
 from kinema_sim.engine.store import Change, Store
 from kinema_sim.scheduler.books import Books, NodeInfo, PodInfo
 from kinema_sim.scheduler.filters import first_reason, look_around
@@ -13,6 +14,8 @@ from kinema_sim.scheduler.scores import SCORERS, Scorer
 
 CYCLE_MS = 50
 """From a change that may help until the pending pods are looked at."""
+_SPREAD = (REPLICA_SET, STATEFUL_SET)
+"""Controllers over whose pods default constraints count."""
 
 
 class Scheduler:
@@ -23,6 +26,8 @@ class Scheduler:
         self.books = Books(store)
         self.scorers: tuple[tuple[Scorer, int], ...] = SCORERS
         """Plugins and their weights, as the scheduler is configured."""
+        self.default_constraints: tuple[Obj, ...] = ()
+        """Topology spread constraints of pods that have none of their own, without selectors, as it is configured."""
         self._armed = False
         store.subscribe(self._note)
 
@@ -55,6 +60,7 @@ class Scheduler:
 
     def choose(self, pod: PodInfo) -> tuple[str | None, Counter[str]]:
         """Choose a node for a pod: its name, or None; and why the other nodes do not do, counted."""
+        pod = self._constrained(pod)
         nodes = self._candidates(pod)
         around = look_around(pod, self.books, nodes)
         reasons: Counter[str] = Counter()
@@ -68,6 +74,16 @@ class Scheduler:
         if not feasible:
             return None, reasons
         return self._best(pod, feasible), reasons
+
+    def _constrained(self, pod: PodInfo) -> PodInfo:
+        """Return the pod with the default constraints over the pods of its controller, if those are for it."""
+        if not self.default_constraints or pod.spread:
+            return pod
+        owner = next((one for kind in _SPREAD for one in self._store.each(kind) if uid_of(one) == pod.owner), None)
+        if owner is None:
+            return pod
+        selector = owner["spec"]["selector"]
+        return replace(pod, spread=tuple({**rule, "labelSelector": selector} for rule in self.default_constraints))
 
     def _candidates(self, pod: PodInfo) -> list[NodeInfo]:
         """A daemon set's pod names its one node: do not look at all the others."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
@@ -68,9 +69,9 @@ class Patience:
 class Reflector:
     """The objects of one kind, and what changed since they were last asked for.
 
-    `version` is the resource version at which a list would show exactly this copy; `problem` says why the copy may be
-    out of date, None when it follows the server; `off` that there is nothing to follow: the kind is not essential, and
-    not served or denied.
+    `version` is the resource version at which a list would show exactly this copy; `heard` the monotonic time of the
+    server's last word; `problem` says why the copy may be out of date, None when it follows the server; `off` that
+    there is nothing to follow: the kind is not essential, and not served or denied.
     """
 
     def __init__(self, resource: Resource, client: Client, *, patience: Patience, chance: random.Random) -> None:
@@ -79,6 +80,7 @@ class Reflector:
         self.off = False
         self.problem: str | None = "not listed yet"
         self.version = ""
+        self.heard = time.monotonic()
         self._client = client
         self._patience = patience
         self._chance = chance
@@ -169,7 +171,7 @@ class Reflector:
             version = page.resource_version
         self._confirm(found)
         changes = self._replace(found)
-        self.version = version
+        self._bookmark(version)
         self.listed = True
         return changes
 
@@ -249,11 +251,14 @@ class Reflector:
             self._client,
             window,
             opened=partial(self._says, None),
-            bookmark=partial(setattr, self, "version"),
+            bookmark=self._bookmark,
             take=self._take,
         )
+
+    def _bookmark(self, version: str) -> None:
+        self.version, self.heard = version, time.monotonic()
 
     def _take(self, change: str, item: msgspec.Raw) -> None:
         reading = read(self.resource.kind, item)
         self._set(reading.key, None if change == "DELETED" else reading.item)
-        self.version = reading.resource_version or self.version
+        self._bookmark(reading.resource_version or self.version)

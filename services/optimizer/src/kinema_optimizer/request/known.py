@@ -20,7 +20,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.foreign import foreign_deletion
 from kinema_core.model.vocabulary import HELD
 
-_REASON: Final = "refused"
+_REASONS: Final = frozenset({"refused", "unschedulable"})
 
 
 class _Refusal(NamedTuple):
@@ -37,7 +37,7 @@ class Refusals:
     def after(self, event: Event, seconds: float) -> Refusals:
         """Return the refusals with what a log event adds, without those that are older than so many seconds."""
         body = event.body
-        if not isinstance(body, StepFailed) or body.reason != _REASON or not body.step.startswith(SKIPPED):
+        if not isinstance(body, StepFailed) or body.reason not in _REASONS or not body.step.startswith(SKIPPED):
             return self
         recent = self._since(event.time, seconds)
         return Refusals(

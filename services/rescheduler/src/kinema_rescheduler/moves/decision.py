@@ -8,6 +8,7 @@ from typing import Final
 from kinema_core.events import Pod, Step
 from kinema_core.model.strategy import annotations_of
 from kinema_core.model.vocabulary import STEERING, forbids
+from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.workloads import WorkloadMoves
 from kinema_rescheduler.names import skip_id, unit_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext
@@ -56,6 +57,15 @@ def blocked(ctx: ExecutionContext, movers: WorkloadMoves, reason: str, detail: s
     if ctx.passed(ctx.last_event, ctx.limits.blocked_seconds):
         return skip(ctx, movers, reason, detail)
     return MoveDecision(waits=Blocked(movers.key, reason, detail))
+
+
+def homeless(ctx: ExecutionContext, movers: WorkloadMoves, asked: Progress) -> Pod | None:
+    """Return a pod that was asked for and for which kube-scheduler finds no node, while none ends that makes room."""
+    if not ctx.passed(asked.ended, ctx.limits.refused_seconds):
+        return None
+    if any(pod.terminating for pods in ctx.evictable.values() for pod in pods):
+        return None
+    return next((pod for pod in movers.pods if pod.node is None and pod.unschedulable), None)
 
 
 def fail(ctx: ExecutionContext, movers: WorkloadMoves, reason: str, detail: str) -> MoveDecision:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from kinema_core.events import SKIPPED, Step
+from kinema_core.events import POD_WAITS, SKIPPED, Step
 from kinema_core.model.budgets import budgets_by_pod
 from kinema_rescheduler.journal.execution import Progress
-from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, blocked, fail, skip, steered
+from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, blocked, fail, homeless, skip, steered
 from kinema_rescheduler.moves.surge import asking
 from kinema_rescheduler.moves.workloads import WorkloadMoves
 from kinema_rescheduler.names import unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
 
 
-def evict(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDecision:
+def evict(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDecision:  # noqa: PLR0911 - a state machine: one return per state
     """Go on with the `number`th eviction of a workload."""
     progress = ctx.unit("evict", movers.key, number)
     if progress is None:
@@ -29,6 +29,9 @@ def evict(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDeci
     wanted = movers.replicas if movers.workload is not None else progress.step.replicas_from
     if uid not in ctx.cluster.pods_by_uid and ready_pods >= wanted:
         return OVER
+    pod = homeless(ctx, movers, progress) if uid not in ctx.cluster.pods_by_uid else None
+    if pod is not None:  # on a node that is closed it may fit
+        return MoveDecision(ctx.give_up(POD_WAITS, f"kube-scheduler finds no node for {pod.key}, evicted before"))
     if ctx.passed(progress.ended, ctx.limits.pods_ready_seconds):
         detail = f"{ready_pods} of {wanted} pods are Ready after an eviction"
         return MoveDecision(ctx.give_up("pods-never-ready", f"{movers.key}: {detail}"))

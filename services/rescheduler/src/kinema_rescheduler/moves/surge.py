@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from kinema_core.events import Pod, Step, Workload
 from kinema_rescheduler.journal.execution import Progress
-from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, fail, skip, steered
+from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, fail, homeless, skip, steered
 from kinema_rescheduler.moves.workloads import WorkloadMoves, autoscaled
 from kinema_rescheduler.names import unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
@@ -92,6 +92,9 @@ def _awaiting(  # noqa: PLR0911 - a state machine: one return per state
     others = sum(1 for pod in movers.pods if pod.ready and pod.uid not in up.step.pods)
     if others >= up.step.replicas_from and workload.ready >= up.step.replicas_to:
         return MoveDecision(ctx.intend(_down(movers, workload, up)))
+    pod = homeless(ctx, movers, up)
+    if pod is not None:
+        return skip(ctx, movers, "unschedulable", f"kube-scheduler finds no node for {pod.key}")
     # Counted from when the pods were asked for: the time that a killed process was away does not count.
     if ctx.passed(up.ended, ctx.limits.pods_ready_seconds):
         detail = f"{others} of {up.step.replicas_from} pods beside the leaving ones are Ready"

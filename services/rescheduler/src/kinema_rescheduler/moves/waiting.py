@@ -25,6 +25,8 @@ from kinema_rescheduler.moves.workloads import WorkloadMoves
 from kinema_rescheduler.names import DISRUPTED, taint_id, unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
 
+_IDLE: Final = frozenset({"no-room", "not-ready"})
+"""Reasons to wait that only others can end."""
 _CUT_OFF: Final = timedelta(seconds=1)
 """Creation times have whole seconds, those of events have more: allow for what was cut off."""
 
@@ -91,12 +93,16 @@ def _waiting(ctx: ExecutionContext) -> Iterator[Pod]:
 
 
 def _asked_for(ctx: ExecutionContext, key: str) -> bool:
-    """Return whether a move of the workload goes on, which has deadlines of its own."""
+    """Return whether a move of the workload goes on, which has deadlines of its own.
+
+    A pod of a rolling update may wait for those that it replaces to end, and not for a closed node.
+    """
     number = ctx.units.get(key, 0)
     if number == 0 or ctx.over(f"revert/{key}"):
         return False
-    evicted = ctx.progress(unit_id("evict", key, number)) is not None
-    return evicted or unfinished(ctx, key, number) or rolled(ctx, key)
+    if rolled(ctx, key):
+        return any(pod.terminating for pods in ctx.evictable.values() for pod in pods)
+    return ctx.progress(unit_id("evict", key, number)) is not None or unfinished(ctx, key, number)
 
 
 def _elsewhere(ctx: ExecutionContext, pod: Pod) -> bool:
@@ -112,17 +118,18 @@ def _would_take(ctx: ExecutionContext, node: Node, pod: Pod) -> bool:
 
 
 def hopeless(ctx: ExecutionContext, due: Sequence[WorkloadMoves], decisions: list[MoveDecision]) -> list[MoveDecision]:
-    """End the plan where all moves that are due wait for room that nothing under way would free: the rest is replanned.
+    """End the plan where all moves that are due wait for what nothing under way would bring: the rest is replanned.
 
-    Only Kinema's steps begin the wait again. Where only rolling updates wait, the first one is abandoned: the rest of
-    a plan has none.
+    That is room, or the rest of workloads that others change or whose pods restart: the next plan leaves those alone.
+    Only Kinema's steps begin the wait again. Where only rolling updates wait for room, the first one is abandoned: the
+    rest of a plan has none.
 
     Args:
         ctx: with no move in progress.
         due: the moves of this wave.
         decisions: what came of the attempt to begin them, in its order.
     """
-    waits = [one.waits for one in decisions if one.waits is not None and one.waits.reason == "no-room"]
+    waits = [one.waits for one in decisions if one.waits is not None and one.waits.reason in _IDLE]
     if not waits or len(waits) < len(decisions):
         return decisions
     patience = min(ctx.limits.no_room_seconds, ctx.limits.blocked_seconds)
@@ -130,6 +137,8 @@ def hopeless(ctx: ExecutionContext, due: Sequence[WorkloadMoves], decisions: lis
         return decisions
     rolling = {item.key for item in due if item.strategy == "rolling"}
     first = next((one for one in waits if one.workload not in rolling), None)
+    if first is None and any(one.reason != "no-room" for one in waits):
+        return decisions
     if first is None:
         return [skipping(ctx, waits[0]), *decisions[1:]]
     return [MoveDecision(ctx.replan(first.reason, f"{first.workload}: {first.detail}")), *decisions[1:]]

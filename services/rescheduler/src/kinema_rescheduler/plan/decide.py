@@ -18,6 +18,7 @@ from kinema_core.events import (
     Offer,
     StepFailed,
 )
+from kinema_core.model.catalog_file import MICRO
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.missing import missing_objects
 from kinema_core.model.mobility import is_resident
@@ -39,6 +40,7 @@ from kinema_rescheduler.plan.phases import (
     finish_marks,
     leftovers,
     needs_taints,
+    never_closed,
     off_limits,
     release,
     rent,
@@ -232,7 +234,8 @@ def _side_by_side(ctx: ExecutionContext, booting: Phase, ready: Phase) -> Phase:
     bodies = tuple(body for phase in phases for body in phase.bodies)
     if bodies or not (ready.over and all(phase.over for phase in phases)):
         return Phase(bodies)
-    return clean(ctx)
+    kept = never_closed(ctx)
+    return Phase(kept) if kept else clean(ctx)
 
 
 def _whole_state(ctx: ExecutionContext) -> Phase:
@@ -254,9 +257,22 @@ def _end(ctx: ExecutionContext) -> ExecutionCompleted | ExecutionAborted:
         detail = "the plan was executed, but not all of Kinema's changes could be reverted"
         return _aborted(ctx.execution, ctx.fencing, "leftovers", detail, left, _figures(ctx))
     verdict = ctx.execution.verdicts.get(REPLAN)
-    refused = [progress.result for progress in ctx.refused.values()]
-    replan = verdict.reason if verdict is not None else next(iter(refused), "")
+    reasons = [verdict.reason] if verdict is not None else [progress.result for progress in ctx.refused.values()]
+    replan = next(iter(reasons), "dearer" if _is_dearer(ctx) else "")
     return ExecutionCompleted(plan=ctx.execution.plan_id, fencing=ctx.fencing, figures=_figures(ctx), replan=replan)
+
+
+def _is_dearer(ctx: ExecutionContext) -> bool:
+    """Return whether the nodes that were booted cost more than those that are gone, and the plan was to save."""
+    return -_saved(ctx) > max(0, round((ctx.plan.cost.after - ctx.plan.cost.before) * MICRO))
+
+
+def _saved(ctx: ExecutionContext) -> int:
+    """Return what the nodes that are gone cost less those that were booted and are there, in micro-USD per hour."""
+    prices = {node.name: round(node.usd_per_hour * MICRO) for node in ctx.plan.nodes}
+    more = sum(prices[name] for name in ctx.boots if name in prices and ctx.cluster.node(name) is not None)
+    less = sum(prices[one.node] for one in ctx.closings if ctx.cluster.node(one.node) is None)
+    return less - more
 
 
 def _aborted(
@@ -298,6 +314,7 @@ def _figures(ctx: ExecutionContext) -> Figures:
             ),
             "nodes_closed_most": _closed_most(ctx),
             "seconds": round((ctx.now - started).total_seconds(), 3),
+            **({} if ctx.blind else {"saved_usd_per_hour": round(_saved(ctx) / MICRO, 6)}),
         }
     )
 

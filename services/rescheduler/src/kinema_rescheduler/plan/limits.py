@@ -26,8 +26,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pods_ready_seconds: float = 600.0
     """Maximum time until new pods are Ready, those of rolling updates included."""
     refused_seconds: float = 15.0
-    """Time for which a controller may report that it cannot create pods: a passing cause, as two writers at one
-    quota, is over by then."""
+    """Time for which a controller may report that it cannot create pods, or kube-scheduler that it can bind them to no
+    node: a passing cause, as two writers at one quota, is over by then."""
     unschedulable_seconds: float = 15.0
     """Time for which a new pod may wait where only Kinema's taint keeps it off a node with room, or a node on sale
     would take it: then the plan is aborted."""
@@ -40,11 +40,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     write_seconds: float = 120.0
     """Deadline of every other single write to the cluster."""
     blocked_seconds: float = 600.0
-    """Time for which a move may wait for a healthy workload or for room while nothing else goes on; for room that
-    nothing under way would free, `no_room_seconds` at most."""
+    """Time for which a move may wait for a healthy workload or for room while nothing else goes on. Where all moves
+    that are left wait for what nothing under way would bring, `no_room_seconds` at most."""
     no_room_seconds: float = 15.0
-    """Time for which moves wait for room that nothing under way would free. Then the plan ends after the moves under
-    way, and what remains is planned again."""
+    """Time for which moves wait for room that nothing under way would free, or for workloads that are not whole. Then
+    the plan ends after the moves under way, and what remains is planned again."""
     terminating_seconds: float = 600.0
     """Time for which a node waits for terminating pods."""
     observed_seconds: float = 60.0

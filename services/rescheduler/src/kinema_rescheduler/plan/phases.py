@@ -97,6 +97,16 @@ def close(ctx: ExecutionContext, moves: Moves) -> Phase:
     return Phase(intents(bodies, ctx.limits.max_parallel_marks, open_now), over)
 
 
+def never_closed(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
+    """State why nodes that were to go were not even closed, once all others are dealt with."""
+    bodies: list[StepFailed] = []
+    for one in ctx.closings:
+        why = ctx.mobility.deletable.get(one.node)
+        if why is not None and ctx.progress(taint_id(one.node)) is None and not ctx.kept(one.node):
+            bodies += ctx.verdict(keep_id(one.node), "off-limits", why)
+    return tuple(bodies)
+
+
 def finish_marks(ctx: ExecutionContext) -> Phase:
     """Wait for boots and taints that are under way; none is tried again."""
     return Phase(over=not any(progress.step.kind in {"boot", "taint"} for progress in ctx.execution.open_steps))

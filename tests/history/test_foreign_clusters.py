@@ -1,0 +1,49 @@
+"""Plans on clusters that Kinema did not build: nothing that must not happen does, whatever is around the workloads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+from tests.history.continued import continued
+from tests.history.environment import ZONE
+from tests.history.environments import FEATURES, SCHEDULERS, foreign_cluster
+from tests.history.verdict import NothingToDoError, by_feature
+
+from kinema_core.model.catalog import PriceError
+
+SIMULATED = (1, 9, 34, 1008, 1079, 1109, 1111, 1153)
+"""Seeds of which most once found something: a plan that ended dearer than it began, a roll that kept a pod waiting for
+ten minutes, a daemon whose sidecar no new node had room for, a workload that others edit."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SIMULATED)
+def test_simulated(seed: int) -> None:
+    """No invariant is broken, nobody is hurt, nothing is left behind, and each plan comes to an end."""
+    with suppress(NothingToDoError, PriceError):
+        found, _, _ = continued(foreign_cluster(seed), 0.0)
+        assert found.flaws == ()
+        assert found.ended != "stuck"
+
+
+def test_every_feature_is_drawn_and_the_same_each_time() -> None:
+    """Among a hundred seeds each is there several times; a seed is one environment."""
+    drawn = Counter(name for seed in range(100) for name in foreign_cluster(seed).environment.features)
+    assert set(drawn) == {*FEATURES, *SCHEDULERS}
+    assert min(drawn.values()) >= 5
+    assert foreign_cluster(7) == foreign_cluster(7)
+
+
+def test_without_zone_labels_no_rule_asks_for_a_zone() -> None:
+    """Such a cluster would never have come to rest."""
+    for seed in range(60):
+        cluster = foreign_cluster(seed)
+        if "zone-missing" in cluster.environment.features:
+            assert not any(ZONE in str(item) for kind, item in cluster.objects if kind != "PersistentVolume")
+
+
+def test_figures_are_told_by_feature() -> None:
+    """A plan counts for each feature of its environment, and once for all."""
+    assert by_feature([])["all"]["plans"] == 0
