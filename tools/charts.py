@@ -328,15 +328,19 @@ class Volume(_Values, frozen=True):
 class AllInOne(Base, frozen=True):
     """Values of the chart that runs everything in one pod."""
 
-    provider: Literal["delegate", "static", "kwok"] = "delegate"
+    provider: Literal["delegate", "gke", "karpenter", "static", "kwok"] = "delegate"
     """Provider of nodes."""
+    location: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9./_-]*$")] = ""
+    """What `karpenter` buys by, a NodePool; of `gke`, PROJECT/LOCATION/CLUSTER. Other providers have a file."""
     catalog: str = ""
-    """The provider's file, as for the rescheduler; required; use `--set-file`."""
+    """The provider's file, as for the rescheduler; use `--set-file`. `gke` and `karpenter` need none."""
     settings: dict[str, Free] = {}
     """Settings by service; `kinema up` refuses a wrong one when it starts."""
     storage: Volume = Volume()
     """"""
     network_policy: NetworkPolicy = NetworkPolicy()
+    """"""
+    service_account: ServiceAccount = ServiceAccount()
     """"""
 
 

@@ -20,6 +20,7 @@ from kinema_cli.admin.rbac import rules_by_service
 from kinema_core.runtime.rights import USERS
 from kinema_core.runtime.settings import load
 from kinema_kubernetes.rights import as_written
+from kinema_rescheduler.kubernetes.rights import OF_PROVIDER
 
 pytestmark = pytest.mark.cluster
 
@@ -29,6 +30,8 @@ SECURED: Values = {
     "auth": "creds",
     "tls": {"secret": "certificates", "clientCertificate": True, "serverName": "nats"},
 }
+GKE = {"kind": "gke", "project": "shop", "location": "europe-west3", "cluster": "prod"}
+KARPENTER = {"kind": "karpenter", "node_pool": "default"}
 MATRIX: dict[str, tuple[str, Values]] = {
     "whole": ("kinema", WHOLE),
     "alone": ("kinema", {**WHOLE, "enabled": {"nats": False, "setup": False}}),
@@ -48,6 +51,9 @@ MATRIX: dict[str, tuple[str, Values]] = {
             "extraVolumeMounts": [{"name": "keys", "mountPath": "/keys"}],
         },
     ),
+    "gke": ("kinema-rescheduler", {**NAMED, "settings": {"provider": GKE}}),
+    "karpenter": ("kinema-rescheduler", {**NAMED, "settings": {"provider": KARPENTER}}),
+    "one-gke": ("kinema-all-in-one", {**NAMED, "provider": "gke", "location": "shop/europe-west3/prod"}),
     "secured": ("kinema-decider", {**NAMED, "nats": SECURED}),
     "secured-setup": ("kinema-setup", {**NAMED, "nats": SECURED, "streams": {"replicas": 3, "logSize": "10Gi"}}),
 }
@@ -94,6 +100,13 @@ def test_lint_finds_nothing(helm: Helm, chart: str) -> None:
             {**NAMED, "settings": {"limits": {"approval": "always"}}},
             "at '/settings/limits/approval': value must be one of 'automatic', 'required'",
         ),
+        (
+            "kinema-all-in-one",
+            {**NAMED, "provider": "gke"},
+            "location: give the provider gke as PROJECT/LOCATION/CLUSTER",
+        ),
+        ("kinema-all-in-one", {**NAMED, "provider": "karpenter"}, "location: give the provider karpenter as NODEPOOL"),
+        ("kinema-all-in-one", NAMED, "catalog: give the provider's file"),
         ("kinema-decider", {**NAMED, "runtime": {"health_port": 1}}, "at '/runtime': additional properties"),
         ("kinema-rescheduler", {**PROVIDED, "replicas": 0}, "at '/replicas': minimum: got 0, want 1"),
         ("kinema-observer", {**NAMED, "settings": {"kubeconfig": "f"}}, "at '/settings': additional properties"),
@@ -285,11 +298,12 @@ def test_jobs_reach_what_they_need_where_nothing_else_may_go_out(helm: Helm) -> 
     assert selected <= job["spec"]["template"]["metadata"]["labels"].items()
 
 
-@pytest.mark.parametrize("provider", ["delegate", "static", "kwok"])
+@pytest.mark.parametrize("provider", sorted(OF_PROVIDER.keys() - {"sim"}))
 def test_roles_are_those_of_kinema_rbac(helm: Helm, provider: str) -> None:
     """Chart and command grant the same: each rule in its namespace or everywhere, to the service's account alone."""
     for service, rules in rules_by_service(provider).items():
-        values = {**PROVIDED, "settings": {"provider": {"kind": provider}}} if service == "rescheduler" else NAMED
+        chosen = {"gke": GKE, "karpenter": KARPENTER}.get(provider, {"kind": provider})
+        values = {**PROVIDED, "settings": {"provider": chosen}} if service == "rescheduler" else NAMED
         objects = helm.rendered(f"kinema-{service}", values)
         granted = {
             one["metadata"].get("namespace", ""): one["rules"]
@@ -357,6 +371,42 @@ def test_one_pod_takes_the_place_of_services_and_broker(helm: Helm) -> None:
     (template,) = broker["spec"]["volumeClaimTemplates"]
     claim = named(objects, "PersistentVolumeClaim", f"{template['metadata']['name']}-{broker['metadata']['name']}-0")
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+@pytest.mark.parametrize("provider", sorted(OF_PROVIDER.keys() - {"sim"}))
+def test_one_pod_has_the_rights_of_its_provider(helm: Helm, provider: str) -> None:
+    """Every provider of `kinema up` but the simulated one can be chosen; the pod gets its rights, and its location."""
+    places = {"gke": "shop/europe-west3/prod", "karpenter": "default"}
+    place = places.get(provider, "")
+    values = {**NAMED, "provider": provider, "location": place, "catalog": "" if place else "machine_type,vcpus\n"}
+    objects = helm.rendered("kinema-all-in-one", values)
+    granted = [rule for one in objects if one["kind"] in {"Role", "ClusterRole"} for rule in one["rules"]]
+    assert all(as_written(rule) in granted for rule in OF_PROVIDER[provider])
+    ((_, spec),) = pods(objects)
+    (command,) = spec["containers"][0]["args"]
+    assert f"--provider {provider}={place or '/etc/kinema/catalog'}" in command
+    priced = helm.rendered("kinema-all-in-one", {**values, "catalog": "machine_type,vcpus\n"})
+    settings = json.loads(named(priced, "ConfigMap", "kinema-all-in-one")["data"]["settings.json"])
+    assert settings == ({"rescheduler": {"provider": {"catalog": "/etc/kinema/catalog"}}} if place else {})
+
+
+@pytest.mark.parametrize(
+    ("chart", "values"),
+    [
+        ("kinema-rescheduler", {"settings": {"provider": GKE}}),
+        ("kinema-all-in-one", {"provider": "gke", "location": "shop/europe-west3/prod"}),
+    ],
+)
+def test_gke_is_reached_with_the_account_of_workload_identity(helm: Helm, chart: str, values: Values) -> None:
+    """The account can carry the annotation, and the network policy lets the pod reach APIs and metadata server."""
+    account = {"iam.gke.io/gcp-service-account": "kinema@shop.iam.gserviceaccount.com"}
+    objects = helm.rendered(chart, {**NAMED, **values, "serviceAccount": {"annotations": account}})
+    assert named(objects, "ServiceAccount", chart)["metadata"]["annotations"] == account
+    egress = named(objects, "NetworkPolicy", chart)["spec"]["egress"]
+    assert {"port": 443} in [port for one in egress if "to" not in one for port in one["ports"]]
+    (metadata,) = (one for one in egress if "to" in one)
+    assert {"ipBlock": {"cidr": "169.254.169.254/32"}} in metadata["to"]
+    assert {"port": 80} in metadata["ports"]
 
 
 def test_workers_share_the_solve(helm: Helm) -> None:

@@ -211,10 +211,25 @@ spec:
         - {port: {{ . }}}
         {{- end }}
     {{- end }}
+    {{- include "kinema.providerEgress" (.provider | default "") | nindent 4 }}
     {{- with .values.networkPolicy.extraEgress }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
 {{- end }}
+{{- end -}}
+
+{{- /* What a provider of nodes reaches beside the API server, by its kind. */ -}}
+{{- define "kinema.providerEgress" -}}
+{{- if eq . "gke" -}}
+- ports: # Google's APIs
+    - {port: 443}
+- to: # the metadata server, which hands out the tokens of workload identity
+    - ipBlock: {cidr: 169.254.169.254/32}
+    - ipBlock: {cidr: 169.254.169.252/32}
+  ports:
+    - {port: 80}
+    - {port: 988}
+{{- end -}}
 {{- end -}}
 
 {{- define "kinema.podMonitor" -}}
