@@ -140,6 +140,8 @@ class Offer(Wire, frozen=True, kw_only=True, omit_defaults=False):
     watts: float | None = None
     assumed_labels: tuple[str, ...] = ()
     """Keys of the labels that are not in the catalog: all live nodes of the type have them."""
+    committed: int | None = None
+    """How many of the pool are paid for already, the live nodes that it covers included; None: it is for new ones."""
 
 
 class CatalogPublished(Body, frozen=True, kw_only=True):

@@ -7,8 +7,10 @@ formula and wins over it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from itertools import product
 from types import MappingProxyType
 from typing import Final
 
@@ -17,28 +19,32 @@ import msgspec
 from kinema_core.events import EMPTY, Amounts, FrozenMap, Labels, Node, Offer
 from kinema_core.model.catalog_file import GIB, CatalogError, CatalogRow, dated, micro_usd, parse_catalog
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.commitments import covered_nodes, offers_left
+from kinema_core.model.machines import INSTANCE_TYPE, UNKNOWN, ZONE, machine_of, machine_type, zone_in
 from kinema_core.model.match import HOSTNAME, parse_taints
 from kinema_core.model.resources import ATTACHABLE_ANY, limited
-from kinema_core.model.vocabulary import CAPACITY_TYPE, PRICE, SPOT_VALUES
+from kinema_core.model.vocabulary import CAPACITY_TYPE, PRICE
 
 __all__ = [
+    "INSTANCE_TYPE",
     "KUBELET_LABELS",
+    "UNKNOWN",
+    "ZONE",
     "CatalogError",
     "CatalogRow",
     "PriceError",
     "dated",
     "gke_allocatable",
     "machine_of",
+    "machine_type",
     "new_node_labels",
     "node_prices",
     "offers_from",
     "parse_catalog",
     "taint_keys",
+    "zone_in",
 ]
 
-INSTANCE_TYPE: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
-ZONE: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
-UNKNOWN: Final = "-"
 _KUBELETS: Final = ("kubernetes.io/os", "kubernetes.io/arch")
 """Labels that kubelets set by themselves, and under their older names too."""
 KUBELET_LABELS: Final = frozenset({*_KUBELETS, *(f"beta.{key}" for key in _KUBELETS)})
@@ -92,42 +98,6 @@ def _progressive(amount: Fraction, steps: list[tuple[Fraction, Fraction]]) -> Fr
     return sum((share * max(Fraction(0), min(amount, end) - at) for (at, share), end in brackets), Fraction(0))
 
 
-def machine_of(node: Node) -> tuple[str, str, str]:
-    """Machine type, zone and capacity type by a live node's labels; `-` where type or zone is not known."""
-    return (
-        machine_type(node.labels),
-        zone_in(node.labels),
-        "spot" if _is_spot(node.labels) else "on-demand",
-    )
-
-
-def zone_in(labels: Labels) -> str:
-    """Return the zone in a node's labels, `-` where there is none."""
-    return _first(labels, ZONE)
-
-
-def machine_type(labels: Labels) -> str:
-    """Return the machine type in a node's labels, `-` where there is none."""
-    return _first(labels, INSTANCE_TYPE)
-
-
-def _first(labels: Labels, keys: Iterable[str]) -> str:
-    for key in keys:
-        value = labels.get(key)
-        if value:
-            return value
-    return UNKNOWN
-
-
-def _is_spot(labels: Labels) -> bool:
-    """Return whether Kinema's own label, or else any provider's, says spot."""
-    own = labels.get(CAPACITY_TYPE)
-    if own is not None:
-        return own.lower() == "spot"
-    said = labels.keys() & SPOT_VALUES.keys()  # of most nodes, nothing
-    return any(labels[key].lower() == SPOT_VALUES[key] for key in said)
-
-
 def taint_keys(offers: Iterable[Offer]) -> Mapping[tuple[str, str, str], frozenset[str]]:
     """Keys of the taints of offers, by machine type, zone and capacity type."""
     found: dict[tuple[str, str, str], frozenset[str]] = {}
@@ -145,7 +115,7 @@ def new_node_labels(offer: Offer, name: str) -> Labels:
 def offers_from(rows: Iterable[CatalogRow], cluster: Cluster) -> tuple[Offer, ...]:
     """Return the offers of a catalog for this cluster, in file order; a row without zone is offered in every live zone.
 
-    Offers of one name get `#2`, `#3` in file order.
+    Offers of one name get `#2`, `#3` in file order. A row with committed machines is followed by an offer of those.
     """
     zones = sorted({zone for node in cluster.nodes if (zone := machine_of(node)[1]) != UNKNOWN})
     live, unseen = _live_allocatable(cluster), _least_attachable(cluster)
@@ -155,19 +125,27 @@ def offers_from(rows: Iterable[CatalogRow], cluster: Cluster) -> tuple[Offer, ..
     for row in rows:
         assumed = _assumed(row, rows, common.get((row.machine_type, row.capacity_type), EMPTY))
         places = [row.zone] if row.zone is not None else zones or [UNKNOWN]
-        for zone in places:
+        for zone, sold in product(places, _sold(row)):
             base = f"{row.machine_type}/{zone}/{row.capacity_type}"
             counts[base] = counts.get(base, 0) + 1
             name = base if counts[base] == 1 else f"{base}#{counts[base]}"
-            shared = row.available is not None and len(places) > 1
+            shared = sold.available is not None and (len(places) > 1 or sold.committed is not None)
             pool = f"{row.machine_type}/*/{row.capacity_type}@{row.line}" if shared else ""
-            made = _offer(row, name=name, zone=zone, pool=pool, live=live.get(row.machine_type, unseen))
+            made = _offer(sold, name=name, zone=zone, pool=pool, live=live.get(row.machine_type, unseen))
             more = {key: value for key, value in assumed.items() if key not in made.labels}
             known = {key: value for key, value in made.labels.items() if key not in row.denied}
             offers.append(
                 msgspec.structs.replace(made, labels=FrozenMap({**more, **known}), assumed_labels=tuple(sorted(more)))
             )
-    return tuple(offers)
+    return offers_left(offers, cluster)
+
+
+def _sold(row: CatalogRow) -> tuple[CatalogRow, ...]:
+    """Return the row, and where some of its machines are paid for already, a row of those."""
+    if row.committed is None:
+        return (row,)
+    paid = replace(row, micro_usd_per_hour=row.committed_micro_usd_per_hour, available=row.committed)
+    return replace(row, committed=None), paid
 
 
 def common_labels(cluster: Cluster) -> Mapping[tuple[str, str], Labels]:
@@ -229,6 +207,7 @@ def _offer(row: CatalogRow, *, name: str, zone: str, pool: str, live: Mapping[st
         labels=FrozenMap(labels),
         taints=row.taints,
         available=row.available,
+        committed=row.committed,
         pool=pool,
         watts=row.watts,
     )
@@ -278,12 +257,17 @@ def _least_attachable(cluster: Cluster) -> dict[str, int]:
 def node_prices(cluster: Cluster, offers: Iterable[Offer]) -> Mapping[str, int]:
     """Micro-USD per hour of every live node: its annotation, else the first offer of its type, zone and capacity type.
 
+    Nodes that a commitment covers cost what is left to pay for it.
+
     Raises:
         PriceError: nodes have neither, or an annotation that is no price; all of them are named.
     """
     on_sale: dict[tuple[str, str, str], int] = {}
     anywhere: dict[tuple[str, str], set[int]] = {}
+    offers = tuple(offers)
     for offer in offers:
+        if offer.committed is not None:
+            continue
         on_sale.setdefault((offer.machine_type, offer.zone, offer.capacity_type), offer.micro_usd_per_hour)
         anywhere.setdefault((offer.machine_type, offer.capacity_type), set()).add(offer.micro_usd_per_hour)
     prices: dict[str, int] = {}
@@ -293,6 +277,7 @@ def node_prices(cluster: Cluster, offers: Iterable[Offer]) -> Mapping[str, int]:
             prices[node.name] = _node_price(node, on_sale, anywhere)
         except PriceError as error:
             problems.setdefault(str(error), []).append(node.name)
+    prices.update(covered_nodes(cluster, offers))
     if problems:
         named = "; ".join(f"{', '.join(names)} ({why})" for why, names in problems.items())
         message = f"{len(cluster.nodes) - len(prices)} of {len(cluster.nodes)} nodes have no price: {named}"

@@ -34,6 +34,8 @@ OPTIONAL: Final = (
     "max_pods",
     "watts",
     "available",
+    "committed",
+    "committed_usd_per_hour",
     "extended",
 )
 _WRITTEN: Final = (
@@ -45,6 +47,8 @@ _WRITTEN: Final = (
     "allocatable_memory_bytes",
     "max_pods",
     "available",
+    "committed",
+    "committed_usd_per_hour",
     "extended",
 )
 _DEAREST: Final = 100_000
@@ -91,6 +95,10 @@ class CatalogRow:
     max_pods: int | None = None
     watts: float | None = None
     available: int | None = None
+    committed: int | None = None
+    """How many are paid for already, live ones included; None: no commitment."""
+    committed_micro_usd_per_hour: int = 0
+    """What is left to pay for each of those."""
     extended: Amounts = EMPTY
 
 
@@ -111,6 +119,7 @@ def parse_catalog(text: str) -> tuple[CatalogRow, ...]:
     rows = tuple(_row(row) for row in read_rows(text, REQUIRED, OPTIONAL))
     for row in rows:
         _check_allocatable(row)
+        _check_committed(row)
     _check_alike(rows)
     return rows
 
@@ -125,12 +134,13 @@ def catalog_text(rows: Iterable[CatalogRow], priced: datetime | None, source: st
         gib, usd = Decimal(row.memory) / GIB, Decimal(row.micro_usd_per_hour) / MICRO
         pairs = (row.labels, row.extended)
         labels, extended = (";".join(f"{key}={value}" for key, value in found.items()) for found in pairs)
-        amounts = (row.allocatable_cpu, row.allocatable_memory, row.max_pods, row.available)
+        amounts = (row.allocatable_cpu, row.allocatable_memory, row.max_pods, row.available, row.committed)
         cells = ("" if amount is None else str(amount) for amount in amounts)
+        left = Decimal(row.committed_micro_usd_per_hour) / MICRO
         vcpus = f"{float(row.vcpus):g}"
         taints = ";".join(row.taints)
         size = (row.machine_type, vcpus, f"{gib.normalize():f}", f"{usd.normalize():f}")
-        writer.writerow((*size, row.zone or "", row.capacity_type, labels, taints, *cells, extended))
+        writer.writerow((*size, row.zone or "", row.capacity_type, labels, taints, *cells, f"{left.normalize():f}" if left else "", extended))
     return text.getvalue()
 
 
@@ -165,6 +175,22 @@ def _check_allocatable(row: CatalogRow) -> None:
                 f"catalog line {row.line}, column {column}: '{part}': more than the machine has by its {whole}: "
                 "write what a node of the type reports as allocatable, or leave it empty"
             )
+
+
+def _check_committed(row: CatalogRow) -> None:
+    """Check that what is paid for already is a part of what there is, and no dearer than the rest."""
+    if row.committed is not None and row.available is not None:
+        raise CatalogError(
+            f"catalog line {row.line} has both committed and available: leave available empty, or give "
+            "the limited machines a line of their own"
+        )
+    if row.committed_micro_usd_per_hour and row.committed is None:
+        raise CatalogError(f"catalog line {row.line} has committed_usd_per_hour: say how many in the column committed")
+    if row.committed is not None and row.committed_micro_usd_per_hour > row.micro_usd_per_hour:
+        raise CatalogError(
+            f"catalog line {row.line}, column committed_usd_per_hour: dearer than usd_per_hour: write what each costs "
+            "beyond what is paid in any case, 0 where nothing"
+        )
 
 
 def _check_alike(rows: Iterable[CatalogRow]) -> None:
@@ -235,6 +261,8 @@ def _row(row: CatalogLine) -> CatalogRow:
         max_pods=row.optional("max_pods", _whole),
         watts=row.optional("watts", _watts),
         available=row.optional("available", _whole),
+        committed=row.optional("committed", _whole),
+        committed_micro_usd_per_hour=row.optional("committed_usd_per_hour", micro_usd) or 0,
         extended=FrozenMap(extended) if extended else EMPTY,
     )
 

@@ -22,6 +22,7 @@ from kinema_core.events import (
     WorkloadForecast,
 )
 from kinema_core.model.cluster import Cluster, fold
+from kinema_core.model.commitments import offers_left
 from kinema_core.model.foreign import beside_its_autoscaler
 from kinema_core.runtime.faultpoint import faultpoint, register
 from kinema_core.runtime.stage import AtVersion, Moment, NoState, Want
@@ -94,7 +95,8 @@ class Optimizer:
         if self._offers is None:
             return [NoPlanFound(mode=mode, version=version, reason="no-catalog")]
         state = self._mark(state, moment.now)
-        offers = self._stock_outs.shown_in(self._offers, moment.now, self._planning.stock_out_seconds)
+        left = offers_left(self._offers, state)
+        offers = self._stock_outs.shown_in(left, moment.now, self._planning.stock_out_seconds)
         tick = Tick(state, offers, moment.now, usage=state.usage, options=self._planning.mobility)
         if self._policy is None:
             planning = self._planning.for_a_rest() if rest_of else self._planning

@@ -7,9 +7,10 @@ from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
 
-from kinema_core.events import Plan, Purpose
+from kinema_core.events import Offer, Plan, Purpose
 from kinema_core.model.catalog import machine_of, node_prices
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.commitments import offers_left
 from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_core.model.power import micro_watts, watts_by_type
 from kinema_core.model.purpose import purpose_of
@@ -48,6 +49,11 @@ class DecisionInput:
         plan = self.plan
         return bool(plan.resizes) and not plan.moves and all(node.action == "keep" for node in plan.nodes)
 
+    @cached_property
+    def offers(self) -> tuple[Offer, ...]:
+        """Return what is on sale; of commitments what the live nodes leave."""
+        return offers_left(self.memory.offers or (), self.cluster)
+
     @property
     def energy(self) -> bool:
         """Return whether the plan was made to save energy: then all that is compared below is in microwatts."""
@@ -67,15 +73,14 @@ class DecisionInput:
     def prices(self) -> dict[str, int]:
         """Return micro-USD per hour, or microwatts, of every live node; raise PriceError where one is not known."""
         if self.energy:
-            watts = watts_by_type(self.cluster, self.memory.offers or ())
+            watts = watts_by_type(self.cluster, self.offers)
             return {node.name: watts[machine_of(node)[0]] for node in self.cluster.nodes}
-        return dict(node_prices(self.cluster, self.memory.offers or ()))
+        return dict(node_prices(self.cluster, self.offers))
 
     @cached_property
     def offer_prices(self) -> dict[str, int]:
         """Return the same of every offer on sale."""
-        offers = self.memory.offers or ()
-        return {one.name: micro_watts(one) if self.energy else one.micro_usd_per_hour for one in offers}
+        return {one.name: micro_watts(one) if self.energy else one.micro_usd_per_hour for one in self.offers}
 
     @cached_property
     def adapted(self) -> Adapted:

@@ -233,7 +233,7 @@ def feasible(case: DecisionInput) -> Rejection | None:
     options = MobilityOptions(
         move_jobs=limits.move_jobs, allow_spot=limits.allow_spot, redundancy=limits.redundancy, hold_restless=False
     )
-    violations = check_drifted(adapted.plan, case.cluster, case.memory.offers or (), case.now, options)
+    violations = check_drifted(adapted.plan, case.cluster, case.offers, case.now, options)
     if not violations:
         return None
     shown = "; ".join(f"{item.code} {item.subject}: {item.detail}" for item in violations[:3])
