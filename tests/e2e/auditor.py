@@ -20,7 +20,15 @@ from tests.e2e.follower import JSON, Change, Follower, Objects, Source
 _MARK: Final = "kinema.io/"
 _OWNERS_WORDS: Final = tuple(
     f"kinema.io/{word}"
-    for word in ("rightsizing-max-step", "strategy", "do-not-move", "offer", "capacity-type", "usd-per-hour")
+    for word in (
+        "rightsizing-max-step",
+        "strategy",
+        "do-not-move",
+        "offer",
+        "capacity-type",
+        "usd-per-hour",
+        "node-pool",
+    )
 )
 """Marks with our prefix that belong to an object's owner or to its machine: not ours to take off."""
 _ROLLED_BY: Final = "kinema.io/rolled-by"

@@ -127,6 +127,7 @@ async def carried_out(
     until: Callable[[Progress], bool] = lambda _: True,
     sold: Sequence[str] = (),
     seconds: float = SECONDS,
+    provider: Mapping[str, object] | None = None,
 ) -> Run:
     """Run the services until they have carried out what they accepted and found nothing more to do.
 
@@ -138,6 +139,7 @@ async def carried_out(
         until: what else must hold before it is over.
         sold: machine types on sale; none named: all.
         seconds: real ones after which it counts as stuck.
+        provider: the rescheduler's provider of nodes; none: KWOK's, with the machine types on sale.
     """
     began, strikes = time.monotonic(), strikes or Strikes()
     wanted = layered(UNATTENDED, settings)
@@ -148,7 +150,7 @@ async def carried_out(
             cluster=CLUSTER,
             kubeconfig=Path(files["observer"]),
             environment=strikes.environment,
-            provider={"kind": "kwok", "catalog": str(catalog(folder, sold)), "boot_seconds": 3.0},
+            provider=provider or {"kind": "kwok", "catalog": str(catalog(folder, sold)), "boot_seconds": 3.0},
             settings={
                 name: {**wanted.get(name, {}), **({"kubeconfig": files[name]} if name in files else {})}
                 for name in SERVICES
@@ -166,9 +168,9 @@ async def carried_out(
     return Run(progress, strikes.over, took, recording)
 
 
-def own_rights(admin: Access) -> dict[str, Access]:
+def own_rights(admin: Access, provider: str = "kwok") -> dict[str, Access]:
     """Accounts of observer and rescheduler with exactly the rights that they state."""
-    stated = {"observer": observer_rights.RULES, "rescheduler": rescheduler_rights.rules("kwok")}
+    stated = {"observer": observer_rights.RULES, "rescheduler": rescheduler_rights.rules(provider)}
     return {service: _account(admin, service, rules) for service, rules in stated.items()}
 
 

@@ -1,0 +1,256 @@
+"""All five services on a real control plane whose machines are a cloud's: the real Karpenter's, and the fake GKE's.
+
+After a peak the plan is held, approved and executed; what is paid for in the end is what the plan keeps and buys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from benchmarks.karpenter import POOL, running_karpenter
+from tests.controlplane.access import Access
+from tests.controlplane.plane import ControlPlane, Options, running
+from tests.e2e import shop
+from tests.e2e.auditor import Auditor
+from tests.e2e.pipeline_run import CLUSTER, SETTINGS, Run, carried_out, catalog, cost, optimum, own_rights
+from tests.history.checker import violations
+from tests.pipeline.pipeline_harness import Strikes
+
+from kinema_cli.local.demo import Progress
+from kinema_cli.local.pipeline import LocalPipeline
+from kinema_cli.local.settings import layered
+from kinema_core.events import ExecutionCompleted, PlanApprovalRequested, PlanApproved, PlanRejected
+from kinema_core.model.catalog import offers_from, parse_catalog
+from kinema_core.model.cluster import Cluster
+from kinema_core.runtime import starter
+from kinema_core.runtime.bus import Stored
+from kinema_core.runtime.envelope import origin
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
+
+HELD: Final = layered(SETTINGS, {"decider": {"limits": {"approval": "required", "cooldown_seconds": 5.0}}})
+"""Settings by service with which plans wait for an operator."""
+SPEED: Final = 10
+"""Seconds of the fake GKE in one of ours: a node pool takes two of ours, a machine three to six."""
+RESULT: Final = Path("out/e2e")
+ROUNDING: Final = 1e-6
+
+
+@dataclass
+class Operator:
+    """Approves each plan that is held, once; done when all of those have ended and no plan follows."""
+
+    approved: list[str] = field(default_factory=list)
+
+    async def __call__(self, pipeline: LocalPipeline, progress: Progress) -> bool:
+        """Approve what waits."""
+        over = set(progress.ended)
+        events = [item.event async for item in pipeline.bus.read("LOG", start=1) if isinstance(item, Stored)]
+        for event in events:
+            match event.body:
+                case PlanRejected(plan=plan):
+                    over.add(plan)
+                case PlanApprovalRequested(plan=plan) if plan not in self.approved:
+                    self.approved.append(plan)
+                    body, where = PlanApproved(plan=plan, by="operator"), event.iteration
+                    approval = origin(
+                        body,
+                        id_=f"{plan}/approval",
+                        cluster=CLUSTER,
+                        iteration=where,
+                        now=event.time,
+                        state=event.state,
+                    )
+                    await pipeline.bus.publish(approval)
+        return bool(self.approved) and over.issuperset(self.approved)
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """A cloud beside a control plane whose cluster has lived through its peak."""
+
+    provider: Mapping[str, object]
+    """Setting of the rescheduler."""
+    paid: Callable[[], list[str]]
+    """Names of the nodes whose machines are paid for."""
+
+
+@contextmanager
+def karpenter(plane: ControlPlane, folder: Path) -> Iterator[Cloud]:
+    """The real Karpenter, which has bought the nodes of the peak and leaves them alone afterwards."""
+    rows = parse_catalog(catalog(folder).read_text())
+    offers = offers_from([replace(row, zone=zone) for row in rows for zone in shop.ZONES], Cluster())
+    with running_karpenter(plane, offers, folder / "karpenter"):
+        _sell(plane.admin, shop.MACHINE)  # else it buys one machine for all, which nothing can replace
+        shop.live_through_the_peak(plane.admin)
+        _sell(plane.admin)
+
+        def paid() -> list[str]:
+            claims = plane.admin.request("GET", "/apis/karpenter.sh/v1/nodeclaims")["items"]
+            return sorted(claim["status"]["nodeName"] for claim in claims)
+
+        yield Cloud({"kind": "karpenter", "node_pool": "all", "catalog": str(catalog(folder))}, paid)
+
+
+def _sell(access: Access, *machines: str) -> None:
+    """Let the NodePool buy these machine types alone; none named: all."""
+    wanted = [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}]
+    wanted += [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [*machines]}] if machines else []
+    body = {"spec": {"template": {"spec": {"requirements": wanted}}}}
+    access.request("PATCH", POOL, body, content_type="application/merge-patch+json")
+
+
+@contextmanager
+def gke(plane: ControlPlane, folder: Path) -> Iterator[Cloud]:
+    """The fake GKE, whose machines are nodes that KWOK runs on the real control plane."""
+    shop.create(plane.admin)
+    config = plane.admin.write_kubeconfig(folder / "gke.kubeconfig")
+    command = [sys.executable, "-m", "kinema_sim", "--nodes-of", str(config), "--speed", str(SPEED), starter.FLAG]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as fake:
+        try:
+            assert fake.stdout is not None
+            url = json.loads(fake.stdout.readline())["url"]
+
+            def paid() -> list[str]:
+                with urllib.request.urlopen(f"{url}/cloud/v1/nodes", timeout=10) as answer:
+                    return sorted(machine["name"] for machine in json.load(answer))
+
+            places = {"project": "shop", "location": "europe-west3", "cluster": "prod", "token_url": ""}
+            urls = {"container_url": "container", "compute_url": "compute/v1", "resource_manager_url": "crm"}
+            addresses = {name: f"{url}/gke/{path}" for name, path in urls.items()}
+            yield Cloud({"kind": "gke", "catalog": str(catalog(folder)), **places, **addresses}, paid)
+        finally:
+            fake.terminate()
+
+
+CLOUDS: Final[Mapping[str, Callable[[ControlPlane, Path], AbstractContextManager[Cloud]]]] = {
+    "karpenter": karpenter,
+    "gke": gke,
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One whole run on one cloud."""
+
+    planned: Any
+    """Costs that `kinema plan` printed before."""
+    run: Run
+    auditor: Auditor
+    operator: Operator
+    cost: float
+    """USD per hour in the end."""
+    after: Mapping[str, Any]
+    """Nodes in the end, by name."""
+    paid: list[str]
+
+    @property
+    def before(self) -> Mapping[str, Any]:
+        """Nodes in the beginning, by name."""
+        return self.auditor.before["Node"]
+
+    def planned_nodes(self, action: str) -> list[Any]:
+        """Nodes of accepted plans that are deleted or booted."""
+        return [one for plan in self.run.progress.accepted.values() for one in plan.nodes if one.action == action]
+
+    def figures(self) -> dict[str, object]:
+        """For people: what it came to."""
+        return {
+            "nodes": {"before": len(self.before), "after": len(self.after)},
+            "cost": self.planned,
+            "usd_per_hour": round(self.cost, 4),
+            "over_bound": round(self.cost / self.planned["lower_bound"] - 1, 5),
+            "plans": len(self.run.progress.accepted),
+            "booted": len(self.planned_nodes("boot")),
+            "deleted": len(self.planned_nodes("delete")),
+            "moves": sum(plan.moves for plan in self.run.progress.accepted.values()),
+            "seconds": round(self.run.seconds, 1),
+            "changes_audited": self.auditor.changes,
+            "flaws": self.auditor.flaws,
+            "leftovers": self.auditor.leftovers(),
+        }
+
+
+@pytest.fixture(scope="module", params=tuple(CLOUDS))
+def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
+    """The run on each cloud that the tests of this module look at."""
+    folder = tmp_path_factory.mktemp(request.param)
+    options = Options(node_silence_seconds=50)
+    with running(folder / "plane", options) as plane, CLOUDS[request.param](plane, folder) as cloud:
+        access = plane.admin
+        planned = optimum(access, folder)["cost"]
+        auditor, operator = Auditor(access, shop.UNTOUCHABLE), Operator()
+        with auditor.watching():
+            run = asyncio.run(
+                carried_out(
+                    folder / "run",
+                    own_rights(access, request.param),
+                    settings=HELD,
+                    strikes=Strikes(chaos=operator),
+                    provider=cloud.provider,
+                )
+            )
+            after = dict(auditor.now["Node"])
+            found = Outcome(planned, run, auditor, operator, cost(after.values(), folder), after, cloud.paid())
+        RESULT.mkdir(parents=True, exist_ok=True)
+        (RESULT / f"{request.param}.json").write_text(json.dumps(found.figures(), indent=2) + "\n")
+        yield found
+
+
+def test_approved_plans_are_executed_to_the_end(outcome: Outcome) -> None:
+    """Each plan was held, approved by name, accepted, and came to its end with every step done."""
+    progress = outcome.run.progress
+    assert progress.accepted
+    assert set(progress.accepted) <= set(outcome.operator.approved)
+    assert {type(end) for end in progress.ended.values()} == {ExecutionCompleted}
+
+
+def test_cost_is_within_half_a_percent_of_the_bound(outcome: Outcome) -> None:
+    """The cluster costs less than before, and at most 0.5% more than any plan can reach."""
+    assert outcome.cost < outcome.planned["before"]
+    assert outcome.cost <= 1.005 * outcome.planned["lower_bound"] + ROUNDING
+
+
+def test_exactly_the_planned_nodes_come_and_go(outcome: Outcome) -> None:
+    """Deleted are the nodes that plans delete, and new nodes are of the machines that they boot, one for each."""
+    gone = outcome.before.keys() - outcome.after.keys()
+    new = [outcome.after[name] for name in outcome.after.keys() - outcome.before.keys()]
+    planned = {one.name for one in outcome.planned_nodes("delete")}
+    assert gone == planned & outcome.before.keys()
+    booted = Counter((one.machine_type, one.zone) for one in outcome.planned_nodes("boot") if one.name not in planned)
+    assert Counter(_machine(node) for node in new) == booted
+
+
+def test_paid_for_is_what_the_plan_keeps_and_buys(outcome: Outcome) -> None:
+    """The cloud's own list of machines is the cluster's list of nodes: none bought twice, none orphaned."""
+    assert outcome.paid == sorted(outcome.after)
+
+
+def test_no_pod_was_missing(outcome: Outcome) -> None:
+    """No workload below its floor, no budget broken, nothing untouchable moved, nothing left behind."""
+    assert outcome.auditor.changes > 0
+    assert outcome.auditor.gaps == 0
+    assert outcome.auditor.flaws == []
+    assert outcome.auditor.leftovers() == []
+
+
+def test_events_break_no_invariant_and_replay(outcome: Outcome) -> None:
+    """Each effect was intended, in order, once, on fresh state; and the same events lead to the same decisions."""
+    assert violations(outcome.run.history) == ()
+    assert outcome.run.replayed() == ""
+
+
+def _machine(node: Mapping[str, Any]) -> tuple[str, str]:
+    labels = node["metadata"]["labels"]
+    return labels["node.kubernetes.io/instance-type"], labels["topology.kubernetes.io/zone"]
