@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.support.plans import plan_for
 from kinema_core.events import ExecutionAborted, ExecutionCompleted, Offer, Plan
 from kinema_core.model.cluster import Cluster
 from kinema_rescheduler.plan.limits import Limits
+from kinema_rescheduler.providers.base import Operation, Provider
 from kinema_sim.engine.kinds import CONFIG_MAP, NODE
 
 booting = pytest.mark.parametrize("room", BOOTING, indirect=True)
@@ -71,6 +73,36 @@ async def test_boot_and_move(room: Room) -> None:
     assert room.world.least_ready == FLOORS
     assert room.world.marks_left() == []
     assert ledger(room) == {}
+
+
+class LateName:
+    """A provider that knows the name of a node only when its boot is done, as Karpenter's NodeClaims do."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the provider's."""
+        return getattr(self.provider, name)
+
+    async def boot(self, name: str, offer: Offer, operation: str) -> Operation:
+        """The order, under the name that was asked for."""
+        return replace(await self.provider.boot(name, offer, operation), node=name, state="running")
+
+    async def operation(self, id_: str) -> Operation:
+        """The operation; its node is named once it is done."""
+        found = await self.provider.operation(id_)
+        return found if found.state == "done" else replace(found, node="")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("room", ["static"], indirect=True)
+async def test_a_name_that_is_known_when_the_boot_is_done(room: Room) -> None:
+    """Pods move to the node under the name that its machine has in the end."""
+    end = await room.world.carry_out(onto_a_new_node, limits=LIMITS, provided=lambda api: LateName(room.provider(api)))
+    assert end.figures["booted"] == 1, told(room)
+    assert end.figures["placement_misses"] == 0
+    assert [pod for pod in room.world.cluster().pods if pod.node == room.paid()[0]]
 
 
 @booting

@@ -136,11 +136,12 @@ def catalog_text(rows: Iterable[CatalogRow], priced: datetime | None, source: st
         labels, extended = (";".join(f"{key}={value}" for key, value in found.items()) for found in pairs)
         amounts = (row.allocatable_cpu, row.allocatable_memory, row.max_pods, row.available, row.committed)
         cells = ("" if amount is None else str(amount) for amount in amounts)
-        left = Decimal(row.committed_micro_usd_per_hour) / MICRO
+        paid = Decimal(row.committed_micro_usd_per_hour) / MICRO
+        tier = f"{paid.normalize():f}" if paid else ""
         vcpus = f"{float(row.vcpus):g}"
         taints = ";".join(row.taints)
         size = (row.machine_type, vcpus, f"{gib.normalize():f}", f"{usd.normalize():f}")
-        writer.writerow((*size, row.zone or "", row.capacity_type, labels, taints, *cells, f"{left.normalize():f}" if left else "", extended))
+        writer.writerow((*size, row.zone or "", row.capacity_type, labels, taints, *cells, tier, extended))
     return text.getvalue()
 
 

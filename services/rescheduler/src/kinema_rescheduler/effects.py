@@ -91,7 +91,7 @@ class Effects:
             raise PermanentError("not-found", f"offer {step.offer} is not in the catalog any more")
         known = await self._provider.nodes()
         operation = await self._provider.boot(step.target, offer, operation_id(order))
-        await self._until_done(operation, deadline)
+        operation = await self._until_done(operation, deadline)
         figures = FrozenMap({NODE: operation.node}) if operation.node != step.target else EMPTY
         return Made("adopted" if operation.node in known else "done", figures)
 
@@ -107,7 +107,8 @@ class Effects:
         await self._until_done(operation, deadline)
         return Made("done" if present or not order.step.uid else "adopted")
 
-    async def _until_done(self, operation: Operation, deadline: datetime) -> None:
+    async def _until_done(self, operation: Operation, deadline: datetime) -> Operation:
+        """Return the operation once it is done: only then some providers know the name of the node."""
         while operation.state == "running":
             if self._clock.now() > deadline:
                 raise TransientError("time-out", f"operation {operation.id} on node {operation.node} does not end")
@@ -117,3 +118,4 @@ class Effects:
         if operation.state == "failed":
             kind = TransientError if operation.reason in {"transient", ""} else PermanentError
             raise kind(operation.reason or "transient", operation.message)
+        return operation

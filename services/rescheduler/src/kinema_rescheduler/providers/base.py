@@ -32,7 +32,10 @@ class Operation:
 
     id: str
     node: str
-    """Name under which the machine registers: another one than was asked for where machines have names of their own."""
+    """Name under which the machine registers: another one than was asked for where machines have names of their own.
+
+    Of a boot it may be known only when that is done.
+    """
     state: Literal["running", "done", "failed"]
     reason: str = ""
     message: str = ""

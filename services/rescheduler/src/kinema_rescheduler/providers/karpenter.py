@@ -87,7 +87,7 @@ class KarpenterProvider:
         pool = await self._pool()
         found = await catalog_of(self._settings.catalog, self._api)
         taints = tuple(_taint_text(taint) for taint in _template(pool)["spec"].get("taints") or ())
-        labels = _template_labels(pool)
+        labels = {**_template_labels(pool), POOL: pool["metadata"]["name"]}
         rows = (
             replace(row, labels=FrozenMap({**labels, **row.labels}), taints=(*taints, *row.taints))
             for row in found.rows
@@ -152,7 +152,7 @@ class KarpenterProvider:
             if not reason:  # Karpenter writes its Events a moment later
                 return Operation(id_, name, "running")
             return Operation(id_, name, "failed", reason, message)
-        if _condition(claim, "Registered").get("status") == "True":
+        if _condition(claim, "Registered").get("status") == "True" and (claim["status"].get("nodeName")):
             return Operation(id_, _node_name(claim), "done")
         launched = _condition(claim, "Launched")
         if launched.get("status") != "True":
