@@ -23,8 +23,8 @@ Placed = tuple[str, JSON]
 
 ZONES: Final = ("europe-west3-a", "europe-west3-b", "europe-west3-c")
 OLD_NODES: Final = 9
-MACHINE: Final = "e2-standard-4"
-_CORES, _GIB = 4, 16
+_CORES: Final = 4
+MACHINE: Final = f"e2-standard-{_CORES}"
 _PEAK: Final = 5
 """Replicas of every scaling service at the peak."""
 _FIXED: Final = {"kinema.io/rightsizing-max-step": "0"}
@@ -43,14 +43,15 @@ UNTOUCHABLE: Final = ("bare", "ledger", "vault")
 """Beginnings of the names of pods that stay where they are, whatever it costs."""
 
 
-def create(access: Access) -> None:
-    """Build the cluster, live through the peak, and wait until what is left of it runs."""
-    cpu, memory = gke_allocatable(Decimal(_CORES), _GIB * 2**30)
+def create(access: Access, *, cores: int = _CORES, nodes: int = OLD_NODES) -> None:
+    """Build the cluster on e2-standard machines, live through the peak, and wait until what is left of it runs."""
+    cpu, memory = gke_allocatable(Decimal(cores), cores * 4 * 2**30)
+    machine = f"e2-standard-{cores}"
     add_nodes(
         access,
         *(
-            node(f"old-{i}", zone=ZONES[i % len(ZONES)], cpu=f"{cpu}m", memory=str(memory), machine=MACHINE)
-            for i in range(OLD_NODES)
+            node(f"old-{i}", zone=ZONES[i % len(ZONES)], cpu=f"{cpu}m", memory=str(memory), machine=machine)
+            for i in range(nodes)
         ),
     )
     live_through_the_peak(access)

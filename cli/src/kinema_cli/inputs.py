@@ -225,6 +225,14 @@ def _table_prices(choice: PriceChoice, snapshot: Snapshot, tables: tuple[PriceTa
     return Prices(found.rows, (), found.source, found.priced, tuple(old), remedy=_COMPLETE)
 
 
+def labels_in(text: str) -> dict[str, str]:
+    """Return the labels of `KEY=VALUE,…`; raises UsageError."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(key.strip() and equals for key, equals, _ in pairs):
+        raise UsageError(f"--scope {text!r}: write labels of nodes as KEY=VALUE,KEY=VALUE")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
 def check_prices(snapshot: Snapshot, prices: Prices) -> None:
     """Check that every node has a price, before anything is solved.
 

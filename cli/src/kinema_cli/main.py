@@ -31,6 +31,7 @@ from kinema_cli.options import (
     Output,
     ProviderOption,
     Reason,
+    Scope,
     Seed,
     SnapshotFile,
 )
@@ -516,6 +517,7 @@ def diff(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     kubeconfig: Kubeconfig = None,
     move_jobs: MoveJobs = False,
     allow_spot: AllowSpot = False,
+    scope: Scope = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Show what has changed since a plan was kept, and whether it still holds (exit code 4 if not)."""
@@ -531,6 +533,7 @@ def diff(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         kubeconfig=kubeconfig,
         move_jobs=move_jobs,
         allow_spot=allow_spot,
+        scope=tuple(scope or ()),
         output=output,
     )
     raise typer.Exit(run_diff(options))

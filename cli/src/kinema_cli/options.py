@@ -80,6 +80,12 @@ MoreOffers: TypeAlias = Annotated[
 ]
 MoveJobs: TypeAlias = Annotated[bool, typer.Option("--move-jobs", help="Allow moving pods of Jobs.")]
 AllowSpot: TypeAlias = Annotated[bool, typer.Option("--allow-spot", help="Allow any pod on spot machines.")]
+Scope: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scope", metavar="KEY=VALUE,…", help="Plan for nodes with these labels alone; given again: or with those."
+    ),
+]
 Seed: TypeAlias = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the search.")]
 Reason: TypeAlias = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="Reason; shown by `kinema status` and in the log.")

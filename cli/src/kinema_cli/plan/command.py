@@ -18,6 +18,7 @@ from kinema_cli.inputs import (
     cluster_name,
     fail,
     input_warnings,
+    labels_in,
     prices_of,
     snapshot_of,
 )
@@ -30,6 +31,7 @@ from kinema_cli.options import (
     MoreOffers,
     MoveJobs,
     Namespace,
+    Scope,
     Seed,
     SnapshotFile,
 )
@@ -80,6 +82,7 @@ class PlanOptions:
     work: int | None = None
     move_jobs: bool = False
     allow_spot: bool = False
+    scope: tuple[str, ...] = ()
     move_price: float | None = None
     max_moves: int | None = None
     redundancy: bool = True
@@ -117,6 +120,7 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     ] = None,
     move_jobs: MoveJobs = False,
     allow_spot: AllowSpot = False,
+    scope: Scope = None,
     move_price: Annotated[
         float | None,
         typer.Option(
@@ -168,6 +172,7 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         work=work,
         move_jobs=move_jobs,
         allow_spot=allow_spot,
+        scope=tuple(scope or ()),
         move_price=move_price,
         max_moves=max_moves,
         redundancy=redundancy,
@@ -237,6 +242,7 @@ def planning_settings(options: PlanOptions) -> PlanningSettings:
             windows=windows,
             move_jobs=options.move_jobs,
             allow_spot=options.allow_spot,
+            scope=tuple(map(labels_in, options.scope)),
             max_moves_fraction=1.0,
             redundancy=options.redundancy,
             seed=options.seed,

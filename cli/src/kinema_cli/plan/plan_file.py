@@ -19,11 +19,12 @@ from kinema_cli.inputs import (
     check_prices,
     fail,
     input_warnings,
+    labels_in,
     prices_of,
     snapshot_of,
 )
 from kinema_cli.output import Format, emit, hourly, listed, print_warning, table
-from kinema_core.events import EventError, Plan, decode_plan
+from kinema_core.events import EventError, FrozenMap, Plan, decode_plan
 
 if TYPE_CHECKING:
     from kinema_cli.snapshot.file import Snapshot
@@ -69,6 +70,7 @@ class DiffOptions:
     kubeconfig: Path | None = None
     move_jobs: bool = False
     allow_spot: bool = False
+    scope: tuple[str, ...] = ()
     redundancy: bool = True
     output: Format = Format.TABLE
 
@@ -108,7 +110,12 @@ def differences(
     if missing:
         return tuple(_changes(plan, found)), (f"not on sale any more: {', '.join(missing)}",)
     adapted = adapt(plan, cluster, node_prices(cluster, offers), on_sale)
-    allowed = MobilityOptions(move_jobs=options.move_jobs, allow_spot=options.allow_spot, redundancy=options.redundancy)
+    allowed = MobilityOptions(
+        move_jobs=options.move_jobs,
+        allow_spot=options.allow_spot,
+        redundancy=options.redundancy,
+        scope=tuple(FrozenMap(labels_in(one)) for one in options.scope),
+    )
     broken = check_drifted(adapted.plan, cluster, offers, found.now, allowed)
     reasons = [f"{one.code} {one.subject}: {one.detail}" for one in broken[:_NAMED]]
     reasons += [f"new pod {pod} is on a node that the plan deletes" for pod in adapted.stranded[:_NAMED]]

@@ -22,9 +22,11 @@ from kinema_core.model.pod_rules import (
     MobilityOptions,
     Verdict,
     facts_of,
+    in_scope,
     judged_by_owner,
     listed,
     listed_by_key,
+    outside,
     verdict_on,
 )
 from kinema_core.model.strategy import asks_for_spot, strategy_of
@@ -40,6 +42,7 @@ __all__ = [
     "Mobility",
     "MobilityOptions",
     "holding",
+    "in_scope",
     "is_resident",
     "listed",
     "listed_by_key",
@@ -154,6 +157,9 @@ def _pins(cluster: Cluster, held: Mapping[str, Held]) -> dict[str, str]:
 
 def _kept(facts: Facts, node: Node) -> str | None:
     """Return the rule of the node's own by which it may not be deleted."""
+    foreign_scope = outside(node, facts.options)
+    if foreign_scope is not None:
+        return foreign_scope
     if node.name in facts.quarantine.nodes:
         return f"{facts.quarantine.nodes[node.name]} could not be read"
     disabled = forbids(node.annotations, SCALE_DOWN_DISABLED)
@@ -169,10 +175,11 @@ def _kept(facts: Facts, node: Node) -> str | None:
 
 
 def _open(facts: Facts, node: Node) -> bool:
-    """Return whether the node may take pods: Ready, not cordoned, all on it known, and deleted by no other client."""
+    """Return whether the node may take pods: in scope, Ready, not cordoned, all on it known, deleted by no other."""
     return (
         node.ready
         and not node.unschedulable
         and node.name not in facts.quarantine.nodes
+        and in_scope(node.labels, facts.options)
         and foreign_deletion(node) is None
     )

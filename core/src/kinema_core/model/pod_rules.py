@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from kinema_core.events import NO_RULES, Pod
+from kinema_core.events import NO_RULES, Labels, Node, Pod
 from kinema_core.model.budgets import blocking_budgets, budgets_by_pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
@@ -58,6 +58,8 @@ class MobilityOptions:
     waiting: frozenset[str] | None = None
     """Pending pods that stay so, by key: then evictions are held against the pods that are healthy now. None: they are
     not, as by an execution, which asks the API for each of them and has pods that are away by its own doing."""
+    scope: tuple[Labels, ...] = ()
+    """Nodes that are Kinema's: those that have all labels of any of these; empty: every node."""
     hold_restless: bool = True
     """Workloads that are not at rest stay. An execution does not ask: its own moves are no rest."""
 
@@ -78,6 +80,20 @@ class Facts:
     """Disruption budgets that bear no eviction as their pods are, by `namespace/name`, and why."""
     restless: Mapping[str, Restless]
     """Workloads that are not at rest, by key."""
+
+
+def in_scope(labels: Labels, options: MobilityOptions) -> bool:
+    """Return whether a node with these labels is Kinema's to delete, to fill and to boot."""
+    scope = options.scope
+    return not scope or any(wanted.items() <= labels.items() for wanted in scope)
+
+
+def outside(node: Node, options: MobilityOptions) -> str | None:
+    """Return why a node is not Kinema's; None where it is."""
+    if in_scope(node.labels, options):
+        return None
+    wanted = " or ".join(",".join(f"{key}={value}" for key, value in sorted(one.items())) for one in options.scope)
+    return f"node {node.name} is out of scope: it has no labels {wanted}"
 
 
 @derived
@@ -145,7 +161,7 @@ def judged_by_owner(facts: Facts, key: str, pod: Pod) -> bool:
         and not (pod.annotations or pod.host_path)
         and not (rules.affinity or rules.anti_affinity or rules.spread or rules.claims or rules.host_ports)
         and not (rules.unmodeled or rules.gated or rules.scheduler != _SCHEDULER)
-        and not facts.quarantine.nodes
+        and not (facts.quarantine.nodes or facts.options.scope)
         and facts.cluster.node(pod.node or "") is not None
         and (not budgets or (len(budgets) == 1 and budgets[0].key not in blocking_budgets(facts.cluster)))
         and not any(budget.key in facts.spent for budget in budgets)
@@ -326,12 +342,19 @@ def _gated(facts: Facts, pod: Pod) -> Verdict | None:
     return ("gated", "a scheduling gate holds it back") if pod.rules.gated else None
 
 
+def _out_of_scope(facts: Facts, pod: Pod) -> Verdict | None:
+    node = facts.cluster.node(pod.node or "")
+    why = None if node is None else outside(node, facts.options)
+    return None if why is None else ("out-of-scope", why)
+
+
 _PLACEMENT_RULES: Final[tuple[Rule, ...]] = (_gated, _unmodeled, _volumes)
 """For pending pods: to place one disturbs no other."""
 
 _RULES: Final[tuple[Rule, ...]] = (
     _unreadable,
     _placeless,
+    _out_of_scope,
     _annotated,
     _strategy_rule,
     _risk,

@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from kinema_core.events import FrozenMap
 from kinema_core.model.mobility import MobilityOptions
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_optimizer.request.limits import NodeLimit
@@ -52,6 +53,9 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Pods of Jobs may be moved."""
     allow_spot: bool = False
     """Pods may be put on spot capacity without asking for it."""
+    scope: tuple[dict[str, str], ...] = ()
+    """Nodes that are Kinema's: those that have all labels of any of these. Others stay with their pods, and new nodes
+    have such labels too. Empty: every node. The decider needs the same value."""
     autoscale_moves: bool = False
     """Running pods may be moved for pending ones where that is cheaper than a new node, moves at their price."""
     move_price_usd: float | None = None
@@ -116,6 +120,7 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             allow_spot=self.allow_spot,
             autoscale_moves=self.autoscale_moves,
             redundancy=self.redundancy,
+            scope=tuple(map(FrozenMap, self.scope)),
         )
 
     def for_a_rest(self) -> PlanningSettings:

@@ -16,6 +16,7 @@ from kinema_core.model.checker.nodes import (
     check_deletion,
     check_money,
     check_nodes,
+    check_scope,
 )
 from kinema_core.model.checker.pods import (
     check_copies,
@@ -116,7 +117,10 @@ def _nodes_still_there(view: PlanView) -> Iterator[Violation]:
     for planned in (*view.plan.nodes, *view.plan.temporary):
         if planned.action == "boot":
             yield from check_boot_name(view, planned)
-            if planned.offer not in view.offers:
+            offer = view.offers.get(planned.offer)
+            if offer is None:
                 yield Violation("offer-unknown", planned.name, f"no offer is named {planned.offer!r} any more")
+            else:
+                yield from check_scope(view, planned, offer)
         elif view.cluster.node(planned.name) is not None:
             yield from check_deletion(view, planned)

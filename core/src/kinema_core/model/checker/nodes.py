@@ -14,6 +14,7 @@ from kinema_core.events import Offer, PlanNode
 from kinema_core.model.catalog import PriceError, machine_of, node_prices
 from kinema_core.model.catalog_file import MICRO
 from kinema_core.model.checker.view import PlanView, Violation
+from kinema_core.model.mobility import in_scope
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _WITHIN_OPTIMUM: Final = Fraction(1, 1000)
@@ -68,10 +69,17 @@ def check_boot(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
     if offer is None:
         yield Violation("offer-unknown", planned.name, f"no offer is named {planned.offer!r}")
         return
+    yield from check_scope(view, planned, offer)
     yield from _description(planned, (offer.machine_type, offer.zone, offer.capacity_type))
     if micro(planned.usd_per_hour) != offer.micro_usd_per_hour:
         detail = f"{planned.usd_per_hour} USD/h, the offer says {offer.micro_usd_per_hour} micro-USD/h"
         yield Violation("offer-price", planned.name, detail)
+
+
+def check_scope(view: PlanView, planned: PlanNode, offer: Offer) -> Iterator[Violation]:
+    """Check that a new node will be one that is Kinema's."""
+    if not in_scope(offer.labels, view.options):
+        yield Violation("boot-scope", planned.name, f"offer {offer.name} has no labels of a node that is Kinema's")
 
 
 def check_boot_name(view: PlanView, planned: PlanNode) -> Iterator[Violation]:

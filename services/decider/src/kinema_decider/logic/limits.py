@@ -50,6 +50,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Pods of Jobs may be moved. The optimizer needs the same value."""
     allow_spot: bool = False
     """Pods may be put on spot capacity without asking for it. The optimizer needs the same value."""
+    scope: tuple[dict[str, str], ...] = ()
+    """Nodes that are Kinema's: those that have all labels of any of these; empty: every node. The optimizer needs the
+    same value."""
     windows: tuple[Schedule, ...] = ()
     """Times at which reschedule plans may be executed; none: at any time."""
 

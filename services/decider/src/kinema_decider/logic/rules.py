@@ -231,7 +231,11 @@ def feasible(case: DecisionInput) -> Rejection | None:
     limits = case.limits
     # A workload that has become restless since is left alone by the execution; the rest of the plan stays right.
     options = MobilityOptions(
-        move_jobs=limits.move_jobs, allow_spot=limits.allow_spot, redundancy=limits.redundancy, hold_restless=False
+        move_jobs=limits.move_jobs,
+        allow_spot=limits.allow_spot,
+        redundancy=limits.redundancy,
+        scope=tuple(map(FrozenMap, limits.scope)),
+        hold_restless=False,
     )
     violations = check_drifted(adapted.plan, case.cluster, case.offers, case.now, options)
     if not violations:

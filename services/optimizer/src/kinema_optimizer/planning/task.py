@@ -15,7 +15,7 @@ from kinema_core.events import Mode, Offer, Plan, WorkloadForecast
 from kinema_core.model.budgets import budgets_by_pod, covered
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.mobility import listed_by_key, mobility
+from kinema_core.model.mobility import in_scope, listed_by_key, mobility
 from kinema_core.model.moves_limit import most_moves
 from kinema_core.model.preferences import violated_preferences
 from kinema_core.model.redundancy import redundancy_loss
@@ -46,6 +46,13 @@ class Request:
     mode: Mode
     stop: StopRule
 
+    def _on_sale(self) -> tuple[Offer, ...]:
+        """Return the offers, with none available of those whose nodes would not be Kinema's; they still tell prices."""
+        options = self.settings.mobility
+        return tuple(
+            one if in_scope(one.labels, options) else msgspec.structs.replace(one, available=0) for one in self.offers
+        )
+
     def task(self, forecasts: tuple[WorkloadForecast, ...]) -> Task:
         """Return the request with these new requests, restated and compiled."""
         settings = self.settings
@@ -56,7 +63,7 @@ class Request:
             objective = replace(
                 objective, max_moves=min(left, most if objective.max_moves is None else objective.max_moves)
             )
-        frame = framed(self.cluster, self.offers, objective, limits=settings.limits, usable=settings.usable)
+        frame = framed(self.cluster, self._on_sale(), objective, limits=settings.limits, usable=settings.usable)
         question = Question(
             frame.cluster,
             frame.offers,
