@@ -156,6 +156,15 @@ class Outcome:
     paid: list[str]
 
     @property
+    def bound(self) -> float:
+        """USD per hour that no plan for the cluster as it was costs less than: the best bound of any that was proven.
+
+        On a busy machine the clock may end a plan before its bound is known.
+        """
+        first = next(iter(self.run.progress.accepted.values()))
+        return float(max(self.planned["lower_bound"], first.cost.lower_bound))
+
+    @property
     def before(self) -> Mapping[str, Any]:
         """Nodes in the beginning, by name."""
         return self.auditor.before["Node"]
@@ -170,7 +179,8 @@ class Outcome:
             "nodes": {"before": len(self.before), "after": len(self.after)},
             "cost": self.planned,
             "usd_per_hour": round(self.cost, 4),
-            "over_bound": round(self.cost / self.planned["lower_bound"] - 1, 5),
+            "bound": self.bound,
+            "over_bound": round(self.cost / self.bound - 1, 5),
             "plans": len(self.run.progress.accepted),
             "booted": len(self.planned_nodes("boot")),
             "deleted": len(self.planned_nodes("delete")),
@@ -219,7 +229,8 @@ def test_approved_plans_are_executed_to_the_end(outcome: Outcome) -> None:
 def test_cost_is_within_half_a_percent_of_the_bound(outcome: Outcome) -> None:
     """The cluster costs less than before, and at most 0.5% more than any plan can reach."""
     assert outcome.cost < outcome.planned["before"]
-    assert outcome.cost <= 1.005 * outcome.planned["lower_bound"] + ROUNDING
+    assert outcome.bound > 0
+    assert outcome.cost <= 1.005 * outcome.bound + ROUNDING
 
 
 def test_exactly_the_planned_nodes_come_and_go(outcome: Outcome) -> None:

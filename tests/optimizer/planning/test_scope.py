@@ -1,4 +1,4 @@
-"""Opt-in scope: nodes without the labels that make them Kinema's stay with their pods, and none is bought for others."""
+"""Opt-in scope: nodes without the labels that make them Kinema's stay with their pods, and none like them is bought."""
 
 from __future__ import annotations
 
