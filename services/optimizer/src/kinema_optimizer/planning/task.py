@@ -47,7 +47,7 @@ class Request:
     stop: StopRule
 
     def _on_sale(self) -> tuple[Offer, ...]:
-        """Return the offers, with none available of those whose nodes would not be Kinema's; they still tell prices."""
+        """Return the offers, with none available of those whose nodes would not be Kinema's; they still have prices."""
         options = self.settings.mobility
         return tuple(
             one if in_scope(one.labels, options) else msgspec.structs.replace(one, available=0) for one in self.offers
