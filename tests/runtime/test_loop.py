@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 from tests.support.builders import NOW
 from tests.support.manual_clock import ManualClock
+from tests.support.waiting import until
 
 from kinema_core.events import (
     AnyBody,
@@ -181,3 +182,29 @@ async def test_one_process_leads_and_the_next_one_follows_its_end() -> None:
     second.cancel()
     with suppress(asyncio.CancelledError):
         await second
+
+
+async def test_process_that_does_not_lead_stands_by() -> None:
+    """While another process leads it keeps up with the log, so that its first act needs no more than what is new."""
+    bus, health = MemoryBus(), Health("rescheduler", "c1")
+    log, acted = LogFollower(bus), asyncio.Event()
+    await pauses(bus, "a", "b")
+    other = await bus.acquire("x", 60)
+    assert other is not None
+
+    async def act(_: Tenure) -> None:
+        assert await ids(log) == ["c"]
+        acted.set()
+        await asyncio.sleep(60)
+
+    metrics = LoopMetrics(health, "rescheduler", "c1")
+    running = asyncio.create_task(
+        lead(bus, "x", seconds=0.3, act=act, health=health, metrics=metrics, stand_by=lambda: ids(log))
+    )
+    await until(lambda: log.position == 2)
+    await pauses(bus, "c")
+    await other.release()
+    await asyncio.wait_for(acted.wait(), 10)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running

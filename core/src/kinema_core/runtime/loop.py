@@ -79,6 +79,7 @@ async def lead(
     act: Callable[[Tenure], Awaitable[None]],
     health: Health,
     metrics: LoopMetrics,
+    stand_by: Callable[[], Awaitable[object]] | None = None,
 ) -> None:
     """Act whenever this process holds the lease `name`, forever.
 
@@ -93,6 +94,7 @@ async def lead(
         act: the work under the lease; a LeaseLostError that it raises ends its turn.
         health: reports that the process has started.
         metrics: shows whether this process leads.
+        stand_by: called again and again while another process leads, so that this one can take over at once.
     """
     while True:
         lease = await retry_until_available(lambda: bus.acquire(name, seconds))
@@ -100,6 +102,8 @@ async def lead(
         if lease is not None:
             _LOG.info("lease acquired", lease=name, revision=lease.revision)
             await _act(Tenure(lease), seconds, act, metrics)
+        elif stand_by is not None:
+            await retry_until_available(stand_by)
         await asyncio.sleep(seconds / 3)
 
 

@@ -31,6 +31,8 @@ from kinema_core.runtime.topology import STREAMS, all_events, chunk_subject, sub
 
 BATCH: Final = 256
 BATCH_BYTES: Final = 16 * 1024 * 1024
+_LARGE: Final = 64 * 1024
+"""Bytes of an event from which on decoding it takes milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,12 @@ class Reader:
         wanted = subjects(self._cluster, kinds)
         filter_ = wanted[0] if len(wanted) == 1 else all_events(self._cluster)
         async for raw in self.messages(stream, filter_, start=max(1, start), end=end):
-            if not kinds or raw.subject in wanted:
-                yield await self.whole(name, raw)
+            if kinds and raw.subject not in wanted:
+                continue
+            item = await self.whole(name, raw)
+            if isinstance(item, Damaged) or item.size > _LARGE:
+                await asyncio.sleep(0)  # a lease may have to be renewed between two of them
+            yield item
 
     async def whole(self, name: StreamName, raw: Raw) -> Stored | Damaged:
         """Return the event that a message is or stands for, or how it is damaged."""

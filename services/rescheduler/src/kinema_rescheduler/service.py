@@ -165,6 +165,7 @@ class Rescheduler:
             act=self._act,
             health=self._health,
             metrics=self.metrics,
+            stand_by=self._reading.read,
         )
 
     async def _act(self, tenure: Tenure) -> None:

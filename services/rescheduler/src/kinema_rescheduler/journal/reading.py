@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 import structlog
 
-from kinema_core.events import EventsRestated, StepStarted
+from kinema_core.events import EventsRestated, StepStarted, kind_of_type
 from kinema_core.runtime.bus import Bus, Stored, StreamResetError
 from kinema_core.runtime.loop import LogFollower
 from kinema_core.runtime.restated import InForce
+from kinema_core.runtime.topology import kind_in
 from kinema_rescheduler.journal.execution import FOLLOWED, Journal, fold
+
+_INTENT: Final = kind_of_type(StepStarted.TYPE)
 
 _LOG = structlog.get_logger()
 
@@ -47,11 +51,11 @@ class LogReader:
 
     async def _fold(self) -> None:
         async for item in self._log.read():
+            if kind_in(item.subject) == _INTENT:  # one that cannot be read counts too: the next one comes after it
+                self.last_intent = item.sequence
             if not isinstance(item, Stored):
                 _LOG.warning("damaged event skipped", seq=item.sequence, reason=item.reason, detail=item.detail)
                 continue
             self.in_force.note(item)
-            if isinstance(item.event.body, StepStarted):
-                self.last_intent = item.sequence
             if item.event.body.TYPE.rpartition(".")[0] in FOLLOWED:
                 self.journal = fold(self.journal, item.event)

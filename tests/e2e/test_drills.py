@@ -1,0 +1,108 @@
+"""Drills on a real control plane: the broker is full, lists are missing, the observer is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.pipeline_run import CLUSTER
+from tests.e2e.struck import PATIENT, Scene, check, struck
+
+from kinema_cli.local.settings import layered
+from kinema_core.events import AbortRequested, ExecutionAborted
+from kinema_core.runtime.clock import SystemClock
+from kinema_core.runtime.envelope import origin
+from kinema_core.runtime.nats_connection import Connection
+from kinema_core.runtime.topology import STREAMS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.faults]
+
+FULL_SECONDS = 5.0
+BLIND = layered(PATIENT, {"rescheduler": {"max_state_age_seconds": 10.0, "limits": {"blind_seconds": 10.0}}})
+"""The observer counts as away after seconds."""
+
+
+async def lists_are_missing(scene: Scene) -> bool:
+    """The observer lists pods and nodes again, and is answered that there is no such thing."""
+    if not scene.did("taint"):
+        return False
+    if scene.once("refusals"):
+        scene.proxy.refuse(r"/api/v1/(pods|nodes)\?(.*&)?watch=", 410, method="GET", count=2)
+        scene.proxy.refuse(r"/api/v1/(pods|nodes)\?(?!(.*&)?watch=)", 404, method="GET", count=4)
+        scene.proxy.cut(r"/api/v1/(pods|nodes)\?")
+    return not scene.proxy.pending
+
+
+async def test_missing_lists_cost_time_only(own_control_plane: ControlPlane, tmp_path: Path) -> None:
+    """404 for pods and for nodes in the middle of a plan is not believed: no node seems empty, and the plan goes on."""
+    outcome = await struck(own_control_plane, tmp_path / "run", lists_are_missing)
+    check(outcome, alone=True)
+
+
+async def bound(scene: Scene, *, full: bool) -> None:
+    """Let states and log take nothing more, as on a full disk; or have room again."""
+    connection = Connection("drill")
+    await connection.open(scene.pipeline.runtime("admin"))
+    try:
+        for name in (STREAMS["STATE"], STREAMS["LOG"]):
+            info = msgspec.json.decode(await connection.api(f"STREAM.INFO.{name}"))
+            config = scene.notes.setdefault(name, info["config"])
+            if full:
+                config = {**config, "discard": "new", "max_bytes": info["state"]["bytes"]}
+            answer = msgspec.json.decode(await connection.api(f"STREAM.UPDATE.{name}", config))
+            assert "error" not in answer, answer
+    finally:
+        await connection.close()
+
+
+async def broker_is_full(scene: Scene) -> bool:
+    """Nothing can be stored in the middle of a surge; an operator makes room."""
+    if not scene.did("surge-up"):
+        return False
+    await bound(scene, full=True)
+    await asyncio.sleep(FULL_SECONDS)
+    await bound(scene, full=False)
+    return True
+
+
+async def test_a_full_broker_costs_time_only(own_control_plane: ControlPlane, tmp_path: Path) -> None:
+    """Services end with the reason, and go on where the log ends when there is room."""
+    outcome = await struck(own_control_plane, tmp_path / "run", broker_is_full)
+    check(outcome, alone=True)
+
+
+async def observer_dies_and_a_person_aborts(scene: Scene) -> bool:
+    """The observer says nothing any more, and a person wants the plan to end."""
+    if "observer" not in scene.notes:
+        if not scene.did("surge-up"):
+            return False
+        process = scene.pipeline.supervisor.children["observer"].process
+        assert process is not None
+        scene.notes["observer"] = process.pid
+        os.kill(process.pid, signal.SIGSTOP)
+        body = AbortRequested(by="drill", reason="nobody sees the cluster")
+        await scene.pipeline.bus.publish(
+            origin(body, id_="drill/abort", cluster=CLUSTER, iteration="", now=SystemClock().now())
+        )
+    if not scene.progress.ended:
+        return False
+    os.kill(scene.notes["observer"], signal.SIGCONT)
+    return True
+
+
+async def test_an_abort_needs_no_observer(own_control_plane: ControlPlane, tmp_path: Path) -> None:
+    """The plan ends, all nodes are open and all workloads are as their owners have them; booted nodes are named."""
+    case = observer_dies_and_a_person_aborts
+    outcome = await struck(own_control_plane, tmp_path / "run", case, settings=BLIND, goal=False)
+    [end] = outcome.run.progress.ended.values()
+    assert isinstance(end, ExecutionAborted)
+    assert end.reason == "operator"
+    assert all(left.startswith("boot/") for left in end.leftovers), end.leftovers
+    assert outcome.auditor.flaws == []
+    assert outcome.leftovers == []
+    assert outcome.broken(alone=False) == []
