@@ -33,6 +33,16 @@ RUNTIME_CLASS: Final = "spec.runtimeClassName"
 PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
+GITOPS: Final[dict[str, str]] = {
+    "argocd.argoproj.io/instance": "Argo CD",
+    "argocd.argoproj.io/tracking-id": "Argo CD",
+    "kustomize.toolkit.fluxcd.io/name": "Flux",
+    "helm.toolkit.fluxcd.io/name": "Flux",
+}
+"""Labels and annotations of objects that a GitOps tool applies, and which one does."""
+KEDA: Final = "scaledobject.keda.sh/name"
+"""Label of a horizontal pod autoscaler whose limits KEDA sets, again and again."""
+
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
 """The taint of Cluster Autoscaler on each node that it considers unneeded, so also on those that Kinema empties."""

@@ -26,7 +26,7 @@ class Predictor:
     """Forecasts requests of workloads from their usage."""
 
     name = NAME
-    consumes = ("iteration-started",)
+    consumes = ("iteration-started", "step-started", "step-succeeded", "step-failed")
     folds: tuple[str, ...] = ()
 
     def __init__(self, settings: Settings) -> None:
@@ -55,9 +55,11 @@ class Predictor:
         return history
 
     def recall(self, event: Event) -> None:
-        """Remember the judgements given, and which workloads could not be judged."""
+        """Remember the judgements given, which workloads could not be judged, and which requests were written."""
         if isinstance(event.body, ForecastMade):
             self._memory = self._memory.with_answer(event.time, event.body)
+        else:
+            self._memory = self._memory.with_step(event.body)
 
     def wants(self, event: Event) -> Want:
         """Return the state that the iteration was started on."""

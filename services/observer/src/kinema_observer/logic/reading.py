@@ -27,6 +27,7 @@ KEPT_ANNOTATIONS: Final = (
     "descheduler.alpha.kubernetes.io/",
     "controller.kubernetes.io/",
     "cloud.google.com/",
+    "argocd.argoproj.io/tracking-id",
     RESIZED_AT_ADMISSION,
 )
 """Vocabularies that may forbid or steer a move. All other annotations are left out: they are large and change often."""

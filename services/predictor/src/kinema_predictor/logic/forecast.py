@@ -7,23 +7,29 @@ as a bound on the change, not as a factor.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Final, Literal, TypeAlias
 
 from kinema_core.events import (
+    EMPTY,
     Amounts,
+    AnyBody,
     ForecastMade,
     ForecastRefused,
     FrozenMap,
     Pod,
     Recommendation,
+    StepFailed,
+    StepStarted,
+    StepSucceeded,
     Workload,
     WorkloadForecast,
     WorkloadJudged,
 )
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.vocabulary import GITOPS
 from kinema_predictor.logic.history import History
 from kinema_predictor.logic.judging import RESOURCES, Judged, RefusedError, Risk, judge
 
@@ -68,21 +74,65 @@ class Rules:
 
 @dataclass(frozen=True)
 class Memory:
-    """What earlier iterations found, a fold over `forecast-made`."""
+    """What earlier iterations found and what became of their requests, a fold over the log."""
 
     judged: Mapping[str, tuple[datetime, WorkloadJudged]] = field(default_factory=dict)
     refused: Mapping[str, tuple[datetime, ForecastRefused]] = field(default_factory=dict)
     """Of those that were asked about and could not be judged."""
+    rolling: Mapping[str, tuple[str, Amounts]] = field(default_factory=dict)
+    """Workload and new requests of rolls that were begun, by step."""
+    rolled: Mapping[str, Amounts] = field(default_factory=dict)
+    """Requests that a roll has written, by workload."""
+    reverted: Mapping[str, Amounts] = field(default_factory=dict)
+    """Requests by which an owner has replaced those of a roll, by workload: as long as they are so, they stay."""
+
+    def with_step(self, body: AnyBody) -> Memory:
+        """Return what is remembered after a step of an execution."""
+        match body:
+            case StepStarted(step=step) if step.kind == "roll" and step.requests:
+                return replace(self, rolling={**self.rolling, f"{body.plan} {step.id}": (step.target, step.requests)})
+            case StepStarted(step=step) if step.kind == "revert":
+                return replace(self, rolled={key: value for key, value in self.rolled.items() if key != step.target})
+            case StepSucceeded() | StepFailed(retry=False) if f"{body.plan} {body.step}" in self.rolling:
+                rolling = dict(self.rolling)
+                target, requests = rolling.pop(f"{body.plan} {body.step}")
+                made = isinstance(body, StepSucceeded) and body.outcome != "void"
+                return replace(self, rolling=rolling, rolled={**self.rolled, target: requests} if made else self.rolled)
+            case _:
+                return self
+
+    def reversal(self, workload: Workload) -> RefusedError | None:
+        """Return the refusal of a workload whose owner, or a GitOps tool, has put requests of its own in again."""
+        now = FrozenMap({name: amount for name, amount in workload.template_requests.items() if name in RESOURCES})
+        written = self.rolled.get(workload.key, EMPTY)
+        again = any(now.get(name) != amount for name, amount in written.items())
+        if not again and self.reverted.get(workload.key) != now:
+            return None
+        marks = {*workload.labels, *workload.annotations}
+        manager = next((tool for mark, tool in GITOPS.items() if mark in marks), "owner")
+        return RefusedError("reverted", manager=manager, **now)
 
     def with_answer(self, time: datetime, body: ForecastMade) -> Memory:
         """Return what is remembered after an answer."""
         news = {one.workload: (time, one) for one in body.judged}
         lost = {one.workload: (time, one) for one in body.refused if one.reason in _OF_DATA}
+        stays = {one.workload: _amounts(one) for one in body.refused if one.reason == "reverted"}
+        changed = {one.workload for one in body.forecasts}
+        reverted = {**{key: value for key, value in self.reverted.items() if key not in changed}, **stays}
+        if reverted != self.reverted:
+            rolled = {key: value for key, value in self.rolled.items() if key not in stays}
+            return replace(self, rolled=rolled, reverted=reverted).with_answer(time, body)
         if not news and not lost:
             return self
         refused = {key: value for key, value in {**self.refused, **lost}.items() if key not in news}
         judged = {key: value for key, value in {**self.judged, **news}.items() if time - value[0] <= _FORGOTTEN}
-        return Memory(judged, {key: value for key, value in refused.items() if time - value[0] <= _FORGOTTEN})
+        kept = {key: value for key, value in refused.items() if time - value[0] <= _FORGOTTEN}
+        return replace(self, judged=judged, refused=kept)
+
+
+def _amounts(refused: ForecastRefused) -> Amounts:
+    """Return the requests that a refusal names."""
+    return FrozenMap({name: int(value) for name, value in refused.figures.items() if name != "manager"})
 
 
 _FORGOTTEN: Final = timedelta(days=31)
@@ -122,6 +172,8 @@ def forecasts(
             )
         elif one.mode != "apply":
             refused[key] = _refusal(key, RefusedError("recommend-only"))
+        elif (reversal := memory.reversal(one.workload)) is not None:
+            refused[key] = _refusal(key, reversal)
         elif one.workload.type != "Deployment":
             refused[key] = _refusal(key, RefusedError("not-a-deployment", type=one.workload.type))
         else:

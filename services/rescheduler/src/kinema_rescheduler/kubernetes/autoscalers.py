@@ -2,7 +2,8 @@
 
 An autoscaler looks every 15 seconds and sees replicas that its metrics do not ask for. Pods that start slower than
 that would never become Ready, and each surge would fail. So Kinema raises the limits for the time of the surge. Where
-it has no right to do that, it tries the surge all the same: if the autoscaler reverts it, no harm is done.
+it has no right to do that, or KEDA sets the limits and would set them again at once, it tries the surge all the same:
+if the autoscaler reverts it, no harm is done.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from urllib.parse import quote
 import msgspec
 
 from kinema_core.events import Step
-from kinema_kubernetes.objects import Json, annotations_of
+from kinema_core.model.vocabulary import KEDA
+from kinema_kubernetes.objects import Json, annotations_of, labels_of
 from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient
@@ -37,7 +39,7 @@ async def raise_floor(api: FencedClient, order: Order) -> None:
 
     def change(scaler: Json) -> Json | None:
         now = _limits(scaler, floor)
-        if now.minimum >= floor:
+        if now.minimum >= floor or KEDA in labels_of(scaler):
             return None
         before = _before(scaler) or now
         marks = {FLOOR_BEFORE: msgspec.json.encode(msgspec.structs.replace(before, floor=floor)).decode()}
