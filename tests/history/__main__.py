@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+from benchmarks.steering import SCENES
 from tests.controlplane.flags import PROGRAMS
 from tests.controlplane.plane import ControlPlane, Options, running
 from tests.history import real, simulated
@@ -47,8 +48,11 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--processes", type=int, default=2, help="side by side; real ones have a control plane each")
     parser.add_argument("--foreign", action="store_true", help="in environments that Kinema did not build")
+    parser.add_argument("--scheduler", choices=sorted(SCENES), default="default", help="of a real control plane")
     asked = parser.parse_args()
-    work = partial(_simulated if asked.where == "simulated" else _real, foreign=asked.foreign)
+    work = partial(_simulated, foreign=asked.foreign)
+    if asked.where == "real":
+        work = partial(_real, foreign=asked.foreign, scheduler=asked.scheduler)
     plans = asked.plans or (2000 if asked.where == "simulated" else 300)
     share = -(-plans // asked.processes)
     began = time.monotonic()
@@ -74,20 +78,21 @@ Part = tuple[list[Verdict], int, int]
 
 
 def _simulated(first: int, step: int, plans: int, *, foreign: bool) -> Part:
-    _quiet()
+    quiet()
     if foreign:
         return _judged(plans, first, step, lambda seed: continued(foreign_cluster(seed), 0.0)[0], "foreign-simulated")
     return _judged(plans, first, step, lambda seed: simulated.carried_out(random_cluster(seed)), "simulated")
 
 
-def _real(first: int, step: int, plans: int, *, foreign: bool) -> Part:
-    _quiet()
-    with tempfile.TemporaryDirectory() as folder, steered_plane(Path(folder)) as plane:
+def _real(first: int, step: int, plans: int, *, foreign: bool, scheduler: str) -> Part:
+    quiet()
+    with tempfile.TemporaryDirectory() as folder, steered_plane(Path(folder), scheduler) as plane:
 
         def one(seed: int) -> Verdict:
-            return real.carried_out(plane.admin, real_cluster(seed), Path(folder))
+            made = foreign_real_cluster(seed, scheduler) if foreign else real_cluster(seed)
+            return real.carried_out(plane.admin, made, Path(folder))
 
-        return _judged(plans, first, step, one, "real")
+        return _judged(plans, first, step, one, "foreign-real" if foreign else "real")
 
 
 def real_cluster(seed: int) -> RandomCluster:
@@ -95,10 +100,18 @@ def real_cluster(seed: int) -> RandomCluster:
     return random_cluster(seed, f"plans-{seed}", most_nodes=5, most_workloads=4)
 
 
+def foreign_real_cluster(seed: int, scheduler: str) -> RandomCluster:
+    """One of the same size, in an environment that Kinema did not build."""
+    return foreign_cluster(
+        seed, f"plans-{seed}", scheduler=scheduler, without=real.UNSUPPORTED, most_nodes=5, most_workloads=4
+    )
+
+
 @contextmanager
-def steered_plane(folder: Path) -> Iterator[ControlPlane]:
+def steered_plane(folder: Path, scheduler: str = "default") -> Iterator[ControlPlane]:
     """A control plane whose pods start at once, with the admission policy that steers them."""
-    options = Options(instant_pods=True, only=tuple(name for name in PROGRAMS if name != "metrics-server"))
+    only = tuple(name for name in PROGRAMS if name != "metrics-server")
+    options = Options(instant_pods=True, only=only, scheduling=SCENES[scheduler] or None)
     with running(folder / "plane", options) as plane:
         asyncio.run(_steering(plane, folder))
         yield plane
@@ -140,7 +153,8 @@ def _seeds(first: int, step: int, most: int) -> Iterator[int]:
     return (seed for seed, _ in zip(count(first, step), range(most), strict=False))
 
 
-def _quiet() -> None:
+def quiet() -> None:
+    """Let the services log nothing."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 

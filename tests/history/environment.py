@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -112,12 +112,12 @@ def counted(item: JSON, pods: int) -> JSON:
     return {**item, "spec": {"hard": {"pods": str(pods + int(hard["pods"]))}}}
 
 
-def steps_of(write: Write, pods: Callable[[], Iterable[JSON]], now: str) -> Iterator[Write]:
+def steps_of(write: Write, pods: Iterable[JSON], now: str) -> Iterator[Write]:
     """Yield the writes of single objects that a write is made of now."""
     if not write.each:
         yield write
         return
-    for pod in pods():
+    for pod in pods:
         metadata = pod["metadata"]
         if write.each == "ending":
             if "deletionTimestamp" not in metadata or not metadata.get("finalizers"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -13,13 +14,16 @@ from tests.controlplane.access import Access, RefusedError
 from tests.controlplane.nodes import add_nodes, node
 from tests.e2e.auditor import Auditor
 from tests.e2e.follower import Follower
-from tests.e2e.shop import at, quick
+from tests.e2e.shop import quick
+from tests.history.environment import Environment, Write, counted, labeled, steps_of
 from tests.history.plan_step import accepted, history_of, planned
 from tests.history.random_clusters import KEEP, Machine, RandomCluster
 from tests.history.verdict import NothingToDoError, UnsettledError, Verdict, verdict_on
 from tests.rescheduler.plane_world import PlaneWorld
 
 from kinema_core.events import Plan
+from kinema_core.runtime.clock import SystemClock
+from kinema_observer.adapters.source import RESOURCES
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.plan.limits import Limits
@@ -35,6 +39,25 @@ _PATHS: Final = {
     "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
     "HorizontalPodAutoscaler": ("autoscaling/v2", "horizontalpodautoscalers"),
 }
+_CLUSTER_PATHS: Final = {
+    "Node": "/api/v1/nodes",
+    "PersistentVolume": "/api/v1/persistentvolumes",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "RuntimeClass": "/apis/node.k8s.io/v1/runtimeclasses",
+    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+}
+"""Kinds without a namespace."""
+_CORE: Final = {
+    "ConfigMap": "configmaps",
+    "LimitRange": "limitranges",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "Pod": "pods",
+    "ResourceQuota": "resourcequotas",
+}
+UNSUPPORTED: Final = frozenset({"webhook", "grace"})
+"""Features of environments that are left out: KWOK ends pods at once, and no webhook is run."""
+_PACE: Final = 8
+"""Seconds of the simulated cluster in one of a real one, whose pods start and end at once."""
 _LIMITS: Final = Limits(
     blocked_seconds=30,
     pods_ready_seconds=60,
@@ -62,6 +85,13 @@ class _RandomWorld(PlaneWorld):
         self.catalog.write_text("\n".join(lines) + "\n")
         self.plan: Plan | None = None
 
+    def objects(self) -> Iterable[tuple[str, Any]]:
+        """All that the observer reads; pods last, as the world's own list has them."""
+        for resource in sorted(RESOURCES, key=lambda one: one.kind == "Pod"):
+            with suppress(RefusedError):  # a kind that this cluster does not have
+                for item in self.access.request("GET", resource.path)["items"]:
+                    yield resource.kind, item
+
     def provider(self, api: FencedClient, fence: Fence) -> Provider:
         """KWOK's nodes, which register a second after their order."""
         return KwokProvider(api, KwokSettings(catalog=str(self.catalog), boot_seconds=1), self.clock)
@@ -83,10 +113,10 @@ def carried_out(access: Access, cluster: RandomCluster, directory: Path) -> Verd
     space = f"plans-{cluster.seed}"
     world = _RandomWorld(access, directory, space)
     with _cluster(access, cluster, space):
-        auditor = Auditor(Follower(access, turn_seconds=1), (KEEP,))
+        auditor = Auditor(Follower(access, turn_seconds=1), (KEEP,), others=cluster.environment.others)
         end = None
         with auditor.watching():
-            with suppress(TimeoutError):
+            with suppress(TimeoutError), _others_write(access, cluster.environment.writes):
                 end = asyncio.run(_rescheduled(world))
             time.sleep(0.5)  # the last changes are still being told
         assert world.plan is not None
@@ -96,8 +126,9 @@ def carried_out(access: Access, cluster: RandomCluster, directory: Path) -> Verd
             auditor=auditor,
             plan=world.plan,
             end=end,
-            cost=_cost(auditor),
+            cost=_cost(auditor, cluster),
             seconds=time.monotonic() - began,
+            features=cluster.environment.features,
         )
 
 
@@ -109,34 +140,100 @@ async def _rescheduled(world: _RandomWorld) -> Any:
 
 
 @contextmanager
-def _cluster(access: Access, cluster: RandomCluster, space: str) -> Iterator[None]:
-    access.request("POST", "/api/v1/namespaces", {"metadata": {"name": space}})
+def _others_write(access: Access, writes: Iterable[Write]) -> Iterator[None]:
+    """Do what other clients do, within the block."""
+    over = threading.Event()
+
+    def run() -> None:
+        began = time.monotonic()
+        for one in sorted(writes, key=lambda each: each.second):
+            if over.wait(max(0.0, began + one.second / _PACE - time.monotonic())):
+                return
+            with suppress(RefusedError, OSError):
+                pods = access.request("GET", "/api/v1/pods")["items"] if one.each else []
+                for each in steps_of(one, pods, f"{SystemClock().now():%Y-%m-%dT%H:%M:%SZ}"):
+                    _write(access, each)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
     try:
-        add_nodes(access, *map(_node, cluster.machines))
-        access.until(f"/api/v1/namespaces/{space}/serviceaccounts/default", lambda found: "metadata" in found)
-        for kind, item in cluster.objects:
-            if kind == "Pod":
-                access.request(
-                    "POST", f"/api/v1/namespaces/{space}/pods", quick({"spec": {"template": item}})["spec"]["template"]
-                )
-            elif kind in _PATHS:
-                made = quick(item) if "template" in item["spec"] else item
-                access.request("POST", at(*_PATHS[kind], made)[0], made)
-        _await_rest(access, space)
         yield
     finally:
-        _remove(access, space)
+        over.set()
+        thread.join()
 
 
-def _node(machine: Machine) -> dict[str, Any]:
+def _write(access: Access, one: Write) -> None:
+    place = _collection(one.kind, one.namespace)
+    if one.create:
+        access.request("POST", place, quick(one.body))
+        return
+    path = f"{place}/{one.name}{f'/{one.part}' if one.part else ''}"
+    access.request("PATCH", path, one.body, content_type="application/merge-patch+json")
+
+
+def _collection(kind: str, space: str) -> str:
+    """Path of the objects of a kind, in a namespace where they are in one."""
+    if kind in _CLUSTER_PATHS:
+        return _CLUSTER_PATHS[kind]
+    if kind in _CORE:
+        return f"/api/v1/namespaces/{space}/{_CORE[kind]}"
+    version, plural = _PATHS[kind]
+    return f"/apis/{version}/namespaces/{space}/{plural}"
+
+
+@contextmanager
+def _cluster(access: Access, cluster: RandomCluster, space: str) -> Iterator[None]:
+    around = cluster.environment
+    spaces = sorted({item["metadata"]["namespace"] for _, item in cluster.objects} | {space})
+    for name in spaces:
+        access.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    try:
+        add_nodes(access, *(_node(one, around) for one in cluster.machines))
+        for name, patch in around.nodes.items():
+            _write(access, Write(0, "Node", "", name, patch))
+        for name in spaces:
+            access.until(f"/api/v1/namespaces/{name}/serviceaccounts/default", lambda found: "metadata" in found)
+        for kind, item in (*around.first, *cluster.objects):
+            _make(access, kind, item)
+        for name in spaces:
+            _await_rest(access, name)
+        for kind, item in around.last:
+            pods = access.request("GET", f"/api/v1/namespaces/{item['metadata']['namespace']}/pods")["items"]
+            _make(access, kind, counted(item, len(pods)))
+        yield
+    finally:
+        for name in spaces:
+            _remove(access, name)
+        for kind, item in around.first:
+            if kind in _CLUSTER_PATHS:
+                with suppress(RefusedError):
+                    access.request("DELETE", f"{_CLUSTER_PATHS[kind]}/{item['metadata']['name']}")
+
+
+def _make(access: Access, kind: str, item: dict[str, Any]) -> None:
+    """Create an object; the random clusters' Jobs and bare pods as far as KWOK runs them."""
+    if kind == "Job":
+        return
+    made = item
+    if kind == "Pod":
+        made = quick({"spec": {"template": item}})["spec"]["template"]
+    elif "template" in item.get("spec", {}) and item["spec"]["template"]["spec"]["containers"][0]["resources"]:
+        made = quick(item)
+    access.request("POST", _collection(kind, item["metadata"].get("namespace", "")), made)
+
+
+def _node(machine: Machine, around: Environment) -> dict[str, Any]:
     offer = _OFFERS[f"{machine.machine_type}/{machine.zone}/on-demand"]
-    return node(
+    made = node(
         machine.name,
         zone=machine.zone,
         machine=machine.machine_type,
         cpu=f"{offer.allocatable[0]}m",
         memory=str(offer.allocatable[1]),
     )
+    labeled(around, machine.name, made["metadata"]["labels"])
+    return made
 
 
 def _await_rest(access: Access, space: str) -> None:
@@ -175,9 +272,8 @@ def _remove(access: Access, space: str) -> None:
         time.sleep(0.3)
 
 
-def _cost(auditor: Auditor) -> float:
-    labels = [one["metadata"]["labels"] for one in auditor.now["Node"].values()]
-    names = [
-        f"{each['node.kubernetes.io/instance-type']}/{each['topology.kubernetes.io/zone']}/on-demand" for each in labels
-    ]
+def _cost(auditor: Auditor, cluster: RandomCluster) -> float:
+    first = {one.name: f"{one.machine_type}/{one.zone}/on-demand" for one in cluster.machines}
+    nodes = auditor.now["Node"].items()
+    names = [first.get(key) or str(node["metadata"]["annotations"]["kinema.io/offer"]) for key, node in nodes]
     return sum(_OFFERS[name].usd_micro for name in names) / 10**6

@@ -229,7 +229,7 @@ class SimulatedRun:
         """Do what other clients do by now, after the beginning of the first execution."""
         assert self._since is not None
         while self._writes and self._writes[0].second <= (self.clock.now() - self._since).total_seconds():
-            for one in steps_of(self._writes.pop(0), lambda: self.sim.store.each(POD), self.sim.loop.now):
+            for one in steps_of(self._writes.pop(0), self.sim.store.each(POD), self.sim.loop.now):
                 write(self.sim, one)
 
     async def _tick(self, lease: Lease) -> None:

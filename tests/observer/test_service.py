@@ -16,7 +16,7 @@ from tests.support.strategies import objects
 
 from kinema_core.events import ClusterDelta, ClusterObject, Event, IterationSkipped, IterationStarted, ObserverHeartbeat
 from kinema_core.model.cluster import all_objects, from_objects
-from kinema_core.runtime.bus import BusSetupError, BusUnavailableError
+from kinema_core.runtime.bus import BusSetupError, BusUnavailableError, Extent
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.health import Health
 from kinema_sim.memory_bus import MemoryBus
@@ -335,7 +335,7 @@ async def test_a_missing_stream_ends_the_service() -> None:
     """A person must run the setup: no endless retry."""
 
     class NoStreams(MemoryBus):
-        async def head(self, stream: object) -> int:
+        async def extent(self, stream: object) -> Extent:
             raise BusSetupError(f"stream {stream} does not exist: run `kinema setup`")
 
     with pytest.raises(BusSetupError, match="setup"):

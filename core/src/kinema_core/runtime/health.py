@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from kinema_core.events import AnyBody
 from kinema_core.runtime.event_metrics import EventMetrics
 from kinema_core.runtime.metric_table import counter, gauge, histogram
+from kinema_core.runtime.spans import Spans
 
 Probe = Callable[[], "str | None"]
 """Says what is wrong with a part, None when nothing is."""
@@ -69,6 +70,7 @@ class Health:
     def __init__(self, service: str, cluster: str) -> None:
         self.registry = CollectorRegistry()
         self.metrics = Metrics(self.registry, service, cluster)
+        self.spans = Spans()
         self._probes: dict[str, Probe] = {}
         self._problems: dict[str, str] = {}
         self._started = False

@@ -28,6 +28,7 @@ from kinema_core.runtime.clock import Clock
 from kinema_core.runtime.health import Health, HealthError
 from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.settings import OVERRIDE, RuntimeSettings, SettingsError, load, overrides
+from kinema_core.runtime.spans import SpansError, spans_to
 
 VARIABLE: Final = "KINEMA_SETTINGS"
 EXIT_EXPECTED: Final = 1
@@ -91,7 +92,7 @@ def run(name: str, kind: type[T], main: Main[T], arguments: list[str], *, loop: 
         logs.configure(name, settings.runtime.cluster, settings.runtime.log_format)
         with asyncio.Runner(loop_factory=loop) as runner:
             return runner.run(_live(name, settings, main, tied=given.until_stdin_ends))
-    except (SettingsError, HealthError, BusError, ServiceError) as error:
+    except (SettingsError, HealthError, BusError, ServiceError, SpansError) as error:
         sys.stderr.write(f"kinema-{name}: {' '.join(str(error).split())}\n")
         return EXIT_EXPECTED
     except Exception:  # noqa: BLE001 - the last resort, so that the traceback is in the log and the exit code says "bug"
@@ -127,6 +128,8 @@ async def _with_runtime(name: str, settings: T, main: Main[T]) -> None:
         stack.push_async_callback(health.stop)
         log = structlog.get_logger()
         log.info("probes", host=runtime.health_host, port=port)
+        health.spans = spans_to(runtime.traces_url, service=name, cluster=runtime.cluster)
+        stack.callback(health.spans.close)
         bus = await connect(runtime)
         stack.push_async_callback(bus.close)
         log.info("connected", broker=runtime.nats_url, user=runtime.nats_user)

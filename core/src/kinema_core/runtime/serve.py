@@ -137,7 +137,11 @@ class _Loop(Generic[S]):
         else:
             await retry_until_available(lambda: self._memory.catch_up(item.sequence - 1))
             self._memory.recall(item)
-            outcome = await self._attempt(delivery, item, begun)
+            about: dict[str, str | int] = {"event": item.event.id, "iteration": item.event.iteration}
+            about["attempt"] = delivery.attempt
+            name = f"{self._stage.name} {kind_in(item.subject)}"
+            with self._health.spans.of(name, item.event.traceparent, about) as span:
+                outcome = span["outcome"] = await self._attempt(delivery, item, begun)
         self._health.metrics.handled(kind_in(item.subject), outcome, time.monotonic() - begun)
         if outcome != "failed":
             self._settled = item.sequence

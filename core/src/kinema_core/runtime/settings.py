@@ -69,6 +69,9 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Address on which probes and metrics are served; `0.0.0.0` in a pod, so that the kubelet can ask."""
     health_port: int = 8080
     """Port of probes and metrics; 0 takes any free one."""
+    traces_url: str = ""
+    """Address to which spans are sent by OTLP over HTTP, such as `http://collector:4318/v1/traces`; empty: none are
+    made. It needs the extra `traces` of kinema-core."""
     log_format: Literal["auto", "json", "console"] = "auto"
     """`auto`: for people on a terminal, else JSON."""
     clock_speed: float = 1.0

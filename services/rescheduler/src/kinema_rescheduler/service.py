@@ -427,7 +427,11 @@ class Rescheduler:
         self._fault(f"rescheduler.{kind}.intended")
         if lease.left() <= 0:
             return  # the next holder of the lease makes it
-        body = await self._make(lease, execution, progress)
+        about: dict[str, str | int] = {"plan": execution.plan_id, "step": progress.step.id}
+        about["attempt"] = progress.attempt
+        with self._health.spans.of(f"rescheduler {kind}", execution.cause.traceparent, about) as span:
+            body = await self._make(lease, execution, progress)
+            span["outcome"] = body.outcome if isinstance(body, StepSucceeded) else body.reason
         if isinstance(body, StepFailed) and lease.left() <= 0:
             return  # another process may be making it by now
         self._fault(f"rescheduler.{kind}.effected")
