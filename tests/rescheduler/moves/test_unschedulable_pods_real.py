@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from tests.controlplane.plane import ControlPlane
-from tests.rescheduler.plan.test_executions_real import LIMITS, carry_out, off
+from tests.rescheduler.plan.test_executions_real import LIMITS, carry_out, later_available, off
 from tests.rescheduler.plane_world import PlaneWorld, plane_world
 
 from kinema_core.events import ExecutionAborted
@@ -34,10 +34,10 @@ def come_late(world: PlaneWorld, node: str) -> None:
 
 
 async def test_a_plan_ends_for_a_pod_that_it_keeps_waiting(control_plane: ControlPlane, tmp_path: Path) -> None:
-    """Its moves wait for room, and a new pod for the node that they empty: the plan gives way, and the pod runs."""
+    """Moves take a while, and a new pod waits for the node that they empty: the plan gives way, and the pod runs."""
     with plane_world(control_plane.admin, tmp_path, "kept-waiting", "old-1", "old-2") as world:
-        world.run("Deployment", "full", 1, cpu="3500m", **on("old-1"))
         world.run("Deployment", "web", 2, cpu="900m")
+        later_available(world, "web", seconds=30)
         coming = asyncio.create_task(asyncio.to_thread(come_late, world, "old-2"))
         end = await carry_out(world, off(world, "old-2"), limits=replace(LIMITS, unschedulable_seconds=5))
         await coming

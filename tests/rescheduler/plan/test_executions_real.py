@@ -62,13 +62,26 @@ async def carry_out(world: PlaneWorld, make: Any, **more: Any) -> Any:
     return await world.carry_out(make, limits=more.pop("limits", LIMITS), real_seconds=400, **more)
 
 
+def later_available(world: PlaneWorld, name: str, *, seconds: int) -> None:
+    """Have a Deployment's pods available so long after they are Ready; waits until its controller knows."""
+    world.patch("Deployment", name, {"spec": {"minReadySeconds": seconds}})
+    world.until("Deployment", name, known)
+
+
+def known(workload: Any) -> bool:
+    """Return whether all of a workload's pods are available, by the controller's look at the newest specification."""
+    status, seen = workload["status"], workload["metadata"]["generation"]
+    return bool(
+        status.get("observedGeneration") == seen and status.get("availableReplicas") == workload["spec"]["replicas"]
+    )
+
+
 @pytest.mark.usefixtures("steering")
 async def test_surge_moves_the_chosen_pods_to_the_planned_nodes(world: PlaneWorld) -> None:
     """New nodes are booted, steered pods lie where the plan says, no pod is missing meanwhile, nothing is left."""
     world.run("Deployment", "web", 6)
     world.run("Deployment", "api", 3, cpu="500m")
-    world.patch("Deployment", "api", {"spec": {"minReadySeconds": 6}})
-    world.until("Deployment", "api", lambda found: found["status"].get("availableReplicas", 0) == 3)
+    later_available(world, "api", seconds=6)
     watcher = world.watch()
     stayed = {pod.uid for pod in world.cluster().pods if pod.node == "old-1"}
 
