@@ -63,6 +63,14 @@ class Room(ABC):
         """No machine is left."""
         raise NotImplementedError
 
+    async def leave_one(self) -> None:
+        """One machine of the smaller type is left, and none of others."""
+        raise NotImplementedError
+
+    async def restock(self) -> None:
+        """What was sold out can be had again."""
+        raise NotImplementedError
+
     async def limit(self) -> None:
         """One machine more would be too many."""
         raise NotImplementedError
@@ -144,6 +152,15 @@ class SimRoom(Room):
         """None is left."""
         for offer in self.world.sim.cloud.offers:
             await self.fault(type="stock-out", offer=offer)
+
+    async def leave_one(self) -> None:
+        """One is left."""
+        cloud = self.world.sim.cloud
+        cloud.available.update(dict.fromkeys(cloud.offers, 0) | {f"e2-standard-2/{ZONE}/on-demand": 1})
+
+    async def restock(self) -> None:
+        """The zones have machines again."""
+        self.world.sim.cloud.sold_out.clear()
 
     async def limit(self) -> None:
         """One more is too many."""
@@ -257,6 +274,16 @@ class KwokRoom(_FileRoom):
         self.available = "0"
         self.catalog()
 
+    async def leave_one(self) -> None:
+        """One is left."""
+        self.available = "1"
+        self.catalog()
+
+    async def restock(self) -> None:
+        """The list has no limits again."""
+        self.available = ""
+        self.catalog()
+
     async def limit(self) -> None:
         """One more is too many."""
         self.most = 0
@@ -368,6 +395,16 @@ class StaticRoom(Room):
         """None is left."""
         for name in self.machines:
             (self.directory / name).write_text("broken\n", encoding="utf-8")
+
+    async def leave_one(self) -> None:
+        """One works."""
+        for name in [*self.machines][1:]:
+            (self.directory / name).write_text("broken\n", encoding="utf-8")
+
+    async def restock(self) -> None:
+        """All are repaired."""
+        for name in self.machines:
+            (self.directory / name).write_text("off\n", encoding="utf-8")
 
     async def limit(self) -> None:
         """One more is too many."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import pytest
-from tests.contract.provider.rooms import BOOTING, ROOMS, DelegateRoom, Room, StaticRoom
+from tests.contract.provider.rooms import BOOTING, ROOMS, ZONE, DelegateRoom, Room, StaticRoom
 
 from kinema_core.events import Offer
+from kinema_core.model.catalog import offers_from
+from kinema_core.model.commitments import covered_nodes
 from kinema_rescheduler.errors import PermanentError, TransientError
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.providers.base import Operation, Provider
@@ -106,6 +109,63 @@ async def test_stock_out(room: Room, api: FencedClient) -> None:
     await room.sell_out()
     assert await refused(provider, offer) == "stock-out"
     assert room.paid() == []
+
+
+@pytest.mark.slow
+@booting
+async def test_boots_that_succeed_in_part(room: Room, api: FencedClient) -> None:
+    """Of three orders for the last machine one is fulfilled and the others are `stock-out`: one machine is paid for."""
+    provider = room.provider(api)
+    offer = await room.offer(provider)
+    await room.leave_one()
+    outcomes = await asyncio.gather(*(booted(provider, f"kinema-{number}", offer) for number in (1, 2, 3)))
+    assert sorted(outcomes) == ["done", "stock-out", "stock-out"]
+    await until(lambda: len(room.paid()) == 1)
+
+
+@pytest.mark.slow
+@booting
+async def test_capacity_that_comes_back(room: Room, api: FencedClient) -> None:
+    """An order that found nothing leaves nothing behind: once there are machines, the next one of its name buys one."""
+    provider = room.provider(api)
+    offer = await room.offer(provider)
+    await room.sell_out()
+    assert await booted(provider, "kinema-1", offer) == "stock-out"
+    await room.restock()
+    assert room.paid() == []
+    assert await booted(provider, "kinema-1", offer, "later") == "done"
+    assert len(room.paid()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("room", ["kwok", "gke"], indirect=True)
+async def test_the_first_machines_at_another_price(room: Room, api: FencedClient) -> None:
+    """With one machine paid for, its offer can be booted once; it costs nothing then, and the next one its price."""
+    path = room.directory / "catalog.csv"
+    rows = "machine_type,vcpus,memory_gib,usd_per_hour,zone,committed\ne2-standard-4,4,16,0.17," + ZONE + ",1\n"
+    provider = room.provider(api)
+    path.write_text(rows, encoding="utf-8")
+    regular, paid = offers_from((await provider.catalog()).rows, room.world.cluster())
+    assert [(one.micro_usd_per_hour, one.committed) for one in (regular, paid)] == [(170_000, None), (0, 1)]
+    assert paid.available == 1
+    for number, offer in enumerate((paid, regular)):
+        assert await booted(provider, f"kinema-{number}", offer) == "done"
+        await until(partial(is_ready, room, f"kinema-{number}"))
+        cluster = room.world.cluster()
+        _, left = offers_from((await provider.catalog()).rows, cluster)
+        assert left.available == 0
+        covered = covered_nodes(cluster, [left])
+        assert len(covered) == 1
+        assert set(covered.values()) == {0}
+
+
+async def booted(provider: Provider, name: str, offer: Offer, order: str = "op") -> str:
+    """How a boot ends: `done`, or the reason why not."""
+    try:
+        operation = await ended(provider, await provider.boot(name, offer, f"{order}-{name}"))
+    except PermanentError as error:
+        return error.reason
+    return "done" if operation.state == "done" else operation.reason
 
 
 @booting

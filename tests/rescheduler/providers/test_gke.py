@@ -84,6 +84,48 @@ async def test_stock_out_in_one_zone_leaves_the_others(room: GkeRoom, api: Fence
     assert "kinema-1" not in await provider.nodes()
 
 
+async def test_stock_out_in_all_zones_leaves_nothing(room: GkeRoom, api: FencedClient) -> None:
+    """Every zone fails in its own words; nothing is paid for, ordered or wanted by a group any more."""
+    provider = room.provider(api)
+    before = await provider.nodes()
+    offers = offers_from((await provider.catalog()).rows, room.world.cluster())
+    small = [one for one in offers if one.machine_type == "e2-standard-2"]
+    cloud(room).sold_out.update(one.name for one in small)
+    failed = [await boot(provider, f"kinema-{number}", one) for number, one in enumerate(small)]
+    assert [one.reason for one in failed] == ["stock-out"] * 3
+    assert {zone for zone in "abc" if any(f"europe-west3-{zone}" in one.message for one in failed)} == {*"abc"}
+    assert room.paid() == []
+    assert await provider.nodes() == before
+
+
+async def test_an_operation_in_progress_is_waited_for(room: GkeRoom, api: FencedClient) -> None:
+    """While GKE makes another client's node pool it refuses ours; tried again it makes one pool and one machine."""
+    provider = room.provider(api)
+    offer = await room.offer(provider)
+    body = {"name": "theirs", "config": {"machineType": "e2-standard-4"}, "locations": [offer.zone]}
+    url = f"{room.world.url}/gke/container/v1/projects/shop/locations/europe-west3/clusters/prod/nodePools"
+    async with aiohttp.ClientSession() as session, session.post(url, json={"nodePool": body}) as answer:
+        assert answer.status == 200
+    with pytest.raises(TransientError, match="incompatible operation") as caught:
+        await provider.boot("kinema-1", offer, "op-1")
+    assert caught.value.reason == "conflict"
+    assert (await boot(provider, "kinema-1", offer)).state == "done"
+    assert await pools(room) == [pool_name(offer)]
+    assert room.paid() == ["kinema-1"]
+
+
+async def test_an_operation_that_ends_in_an_error_fails_the_boot(room: GkeRoom, api: FencedClient) -> None:
+    """A node pool that GKE could not make has its reason; no machine is bought, and the order is forgotten."""
+    provider = room.provider(api)
+    before = await provider.nodes()
+    await room.fault(type="gke-pool-error", code="GKE_SERVICE_ACCOUNT_DELETED")
+    failed = await boot(provider, "kinema-1", await room.offer(provider))
+    assert (failed.state, failed.reason) == ("failed", "permission")
+    assert "GKE_SERVICE_ACCOUNT_DELETED" in failed.message
+    assert room.paid() == []
+    assert await provider.nodes() == before
+
+
 async def test_capacity_that_comes_back_buys_nothing_that_was_taken_back(room: GkeRoom, api: FencedClient) -> None:
     """After a stock-out the group no longer wants the instance; ordered again, it is bought once."""
     provider = room.provider(api)

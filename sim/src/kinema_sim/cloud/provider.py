@@ -101,6 +101,7 @@ class Cloud:
         self.sold_out: set[str] = set()
         self.never_ready: set[str] = set()
         self.denied = False
+        self.pool_error = ""
         self.machines: dict[str, Machine] = {}
         self.operations: dict[str, Operation] = {}
         self._deletions: dict[str, Operation] = {}

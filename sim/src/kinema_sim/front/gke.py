@@ -74,6 +74,7 @@ class _Pool:
     zone: str
     offer: Offer
     status: str = "PROVISIONING"
+    condition: Obj | None = None
     instances: dict[str, _Instance] = field(default_factory=dict)
 
 
@@ -167,8 +168,14 @@ class GkeFront:
         return self._operations[name]
 
     def _end_pool(self, pool: _Pool, operation: Obj) -> None:
-        pool.status = "RUNNING"
+        code = self._cloud.pool_error
         operation.update(status="DONE", endTime=self._loop.now)
+        if not code:
+            pool.status = "RUNNING"
+            return
+        pool.status = "ERROR"
+        pool.condition = {"code": code, "message": f"node pool {pool.name} could not be created: {code}"}
+        operation["error"] = {"code": 13, "message": pool.condition["message"]}
 
     def _all_pools(self) -> Iterator[_Pool]:
         """Yield the node pools: one for each kind of machine that was there before, then those created here."""
@@ -194,6 +201,7 @@ class GkeFront:
             "status": pool.status,
             "instanceGroupUrls": [group] if pool.status == "RUNNING" else [],
             "autoscaling": {},
+            "conditions": [] if pool.condition is None else [pool.condition],
         }
 
     # --- compute.googleapis.com

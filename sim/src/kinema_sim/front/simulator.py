@@ -103,6 +103,8 @@ class SimulatorFront:
                 self._cluster.cloud.sold_out.add(str(body.get("offer", "")))
             case "cloud-permission":
                 self._cluster.cloud.denied = True
+            case "gke-pool-error":
+                self._cluster.cloud.pool_error = str(body.get("code", "GKE_SERVICE_ACCOUNT_DELETED"))
             case "cloud-quota":
                 self._cluster.cloud.vcpu_quota = int(body.get("vcpus", 0))
             case "pods-never-ready":
@@ -138,6 +140,7 @@ class SimulatorFront:
         cloud = self._cluster.cloud
         cloud.sold_out.clear()
         cloud.denied = False
+        cloud.pool_error = ""
         cloud.vcpu_quota = None
         cloud.release()
         self._watches.end_silent()
