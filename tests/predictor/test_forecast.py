@@ -259,13 +259,24 @@ def test_a_metric_that_stops_moves_nothing() -> None:
     assert (found.reason, found.figures["silent_seconds"]) == ("stale", 1200.0)
 
 
-@pytest.mark.parametrize("cpu", [100_000, 0])
-def test_a_metric_that_breaks_moves_nothing(cpu: int) -> None:
-    """A thousand times the usage of the day before, or none at all, for an hour: that is a broken metric."""
-    steps = [step(at, cpu if at < 12 else 100) for at in reversed(range(320))]
-    state = cluster(node("n1", cpu=64_000), deployed("web", ["n1", "n1"], cpu=400, memory=500))
-    found = refusal(state, of(steps))
-    assert (found.reason, found.figures["resource"]) == ("level-broken", "cpu")
+@pytest.mark.parametrize("steps_ago", [1, 3, 12, 20, 200])
+@pytest.mark.parametrize(
+    ("cpu", "memory", "resource"), [(100_000, 10, "cpu"), (100, 10_000, "memory"), (0, 10, "cpu"), (100, 0, "memory")]
+)
+def test_a_metric_that_breaks_moves_nothing(cpu: int, memory: int, resource: str, steps_ago: int) -> None:
+    """A thousand times the usage of before, or none at all: a broken metric from its first step on, for a day."""
+    wrong = (step(at, cpu, memory) for at in reversed(range(steps_ago)))
+    right = (step(at, 100, 10) for at in reversed(range(steps_ago, 520)))
+    state = cluster(node("n1", cpu=64_000, memory=16_000), deployed("web", ["n1", "n1"], cpu=400, memory=20))
+    found = refusal(state, of([*right, *wrong]))
+    assert (found.reason, found.figures["resource"]) == ("level-broken", resource)
+
+
+def test_one_wrong_step_does_not_raise_memory() -> None:
+    """A single sample decides on memory: one of a thousand times the usage is not followed, also when it is over."""
+    steps = [step(at, 100, 10_000 if at == 5 else 10) for at in reversed(range(520))]
+    state = cluster(node("n1", memory=16_000), deployed("web", ["n1", "n1"], cpu=400, memory=20))
+    assert refusal(state, of(steps)).figures["resource"] == "memory"
 
 
 def test_a_last_good_judgement_holds_until_it_is_too_old() -> None:

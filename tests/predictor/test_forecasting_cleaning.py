@@ -43,7 +43,7 @@ def test_nothing_later_fills_a_gap() -> None:
 
 @pytest.mark.parametrize(("now", "times"), [(1000.0, 10.0), (4000.0, 40.0), (1.0, 100.0), (100.0, 1.0), (150.0, 1.5)])
 def test_another_order_of_magnitude_is_a_break(now: float, times: float) -> None:
-    """An hour at forty times, or a hundredth, of anything of the day before says so; half as much again says 1.5."""
+    """Forty times, or a hundredth, of anything of the day before says so; half as much again says 1.5."""
     series = np.full((1, 96), 100.0)
     series[0, -2:] = now
     assert breaks(series, TASK)[0] == pytest.approx(times)

@@ -3,7 +3,7 @@
 A value that cannot be is a gap: not a number, infinite, negative, or above twice what the largest node has. A gap is
 filled with the value before it, as nothing later may be known at any time of a series; how much was filled is returned,
 since a forecast from few data must lower nothing. A series that suddenly is of another order of magnitude is a broken
-metric until it has stayed so for a day.
+metric until that lies a day back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ OUTLIER: Final = 2.0
 """Times the capacity of the largest node above which a sample is wrong."""
 BREAK: Final = 10.0
 """A level so many times above or below anything of the day before is a broken metric, or a workload of another kind."""
-_RECENT_SECONDS: Final = 3600
 
 
 @dataclass(frozen=True)
@@ -54,17 +53,22 @@ def clean(raw: Array, capacity: float) -> Clean:
 
 
 def breaks(values: Array, task: Task) -> Array:
-    """Return (n,) how many times the last hour is above the largest, or below the least, of the day before; else 1.
+    """Return (n,) how many times a step of the last day is above all before it, or all from it on below; else 1.
 
-    Below means a middle value under the least one; a day that came down to a hundredth of its own largest value has no
+    Before means at most two days and at least half a day. One step above is enough, as a single one decides on memory;
+    what falls counts as long as it stays low. A history that came down to a hundredth of its own largest value has no
     least one to fall under, such as that of a job which rests.
     """
-    hour = max(1, round(_RECENT_SECONDS / task.step_seconds))
-    day = values[:, -task.per_day - hour : -hour]
-    if day.shape[1] < hour:
+    recent = values[:, -2 * task.per_day :]
+    begin = max(task.per_day // 2, recent.shape[1] - task.per_day)
+    if begin < 1 or begin >= recent.shape[1]:
         return np.ones(len(values))
-    now = np.median(values[:, -hour:], axis=1)
-    most, least = day.max(axis=1), day.min(axis=1)
+    most = np.maximum.accumulate(recent, axis=1)[:, begin - 1 : -1]
+    least = np.minimum.accumulate(recent, axis=1)[:, begin - 1 : -1]
+    now = recent[:, begin:]
+    later = np.maximum.accumulate(now[:, ::-1], axis=1)[:, ::-1]
     tiny = np.maximum(most * 1e-6, 1e-9)
-    up, down = now / np.maximum(most, tiny), least / np.maximum(now, tiny)
-    return np.where(most > 0, np.maximum(np.maximum(up, np.where(least > most / 100, down, 1.0)), 1.0), 1.0)
+    up = np.where(most > 0, now / np.maximum(most, tiny), 1.0)
+    down = np.where((most > 0) & (least > most / 100), least / np.maximum(later, tiny), 1.0)
+    found: Array = np.maximum(np.maximum(up, down).max(axis=1), 1.0)
+    return found
