@@ -114,7 +114,7 @@ def _sell(access: Access, *machines: str) -> None:
 @contextmanager
 def gke(plane: ControlPlane, folder: Path) -> Iterator[Cloud]:
     """The fake GKE, whose machines are nodes that KWOK runs on the real control plane."""
-    shop.create(plane.admin, cores=16, nodes=3)  # too large: the plan buys others
+    shop.create(plane.admin)
     config = plane.admin.write_kubeconfig(folder / "gke.kubeconfig")
     command = [sys.executable, "-m", "kinema_sim", "--nodes-of", str(config), "--speed", str(SPEED), starter.FLAG]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as fake:
