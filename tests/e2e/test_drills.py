@@ -1,9 +1,10 @@
-"""Drills on a real control plane: the broker is full, lists are missing, the observer is gone."""
+"""Drills on a real control plane: the broker is full or lost, lists are missing, the observer is gone."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -11,13 +12,16 @@ import msgspec
 import pytest
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.pipeline_run import CLUSTER
+from tests.e2e.small import SPACE
 from tests.e2e.struck import PATIENT, Scene, check, struck
 
+from kinema_cli.local.processes import Supervisor
 from kinema_cli.local.settings import layered
 from kinema_core.events import AbortRequested, ExecutionAborted
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.nats_connection import Connection
+from kinema_core.runtime.setup import Layout, setup
 from kinema_core.runtime.topology import STREAMS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults]
@@ -74,6 +78,29 @@ async def test_a_full_broker_costs_time_only(own_control_plane: ControlPlane, tm
     """Services end with the reason, and go on where the log ends when there is room."""
     outcome = await struck(own_control_plane, tmp_path / "run", broker_is_full)
     check(outcome, alone=True)
+
+
+async def streams_are_wiped(scene: Scene) -> bool:
+    """The broker loses all that it holds in the middle of a plan; nobody has a copy."""
+    if not scene.did("taint"):
+        return False
+    pipeline = scene.pipeline
+    await pipeline.supervisor.stop()
+    await asyncio.to_thread(pipeline.server.stop)
+    shutil.rmtree(pipeline.options.directory / "nats" / "data")
+    await asyncio.to_thread(pipeline.server.start)
+    await setup(pipeline.runtime("admin"), Layout(clusters=(CLUSTER,)))
+    for name, replicas in (("web", 4), ("api", 3)):  # as the owner has it: nothing on it names a surge
+        await scene.patch(f"/apis/apps/v1/namespaces/{SPACE}/deployments/{name}", {"spec": {"replicas": replicas}})
+    pipeline.supervisor = Supervisor(list(pipeline.supervisor.children.values()))
+    await pipeline.supervisor.start()
+    return True
+
+
+async def test_a_plan_whose_log_is_lost_leaves_nothing_behind(own_control_plane: ControlPlane, tmp_path: Path) -> None:
+    """Its marks are removed by the Kinema with the new log, which then plans and reaches the goal."""
+    outcome = await struck(own_control_plane, tmp_path / "run", streams_are_wiped)
+    check(outcome)
 
 
 async def observer_dies_and_a_person_aborts(scene: Scene) -> bool:
