@@ -13,7 +13,8 @@ from tests.support.builders import NOW, cluster, deployed, node, offer
 from kinema_core.events import ClusterObject, Offer
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.policies.policy import Outcome, Tick
-from kinema_optimizer.policies.promethee import Criterion, Promethee, flows, ranking
+from kinema_optimizer.policies.promethee import Promethee
+from kinema_optimizer.request.outranking import Criterion, flows, ranking
 
 MASTER = {"node-role.kubernetes.io/control-plane": ""}
 

@@ -12,6 +12,7 @@ import msgspec
 from kinema_core.events import FrozenMap
 from kinema_core.model.mobility import MobilityOptions
 from kinema_core.runtime.settings import RuntimeSettings
+from kinema_optimizer.request.choice import Choice
 from kinema_optimizer.request.limits import NodeLimit
 from kinema_optimizer.request.objective import MICRO, MOST_PRICE, Objective, Window, objective_at
 from kinema_optimizer.request.usable import UsableResources
@@ -84,6 +85,11 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Maximum numbers of nodes: in total, in a zone, of a machine type."""
     usable: UsableResources | None = None
     """Maximum utilization of the usable part of the cluster after a plan."""
+    balance: bool = False
+    """Pods of a workload prefer to be spread evenly over the zones that have nodes, where no rule of theirs speaks of
+    zones; 100 points of `preference_price_usd` for each pod too many."""
+    choice: Choice | None = None
+    """Choice among plans of nearly equal cost; it divides the solver's time among them."""
     seed: int = 0
     """Of the search: the same problem, seed and amount of work give the same plan."""
     workers: int = 2

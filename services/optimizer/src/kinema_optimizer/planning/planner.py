@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, TypeAlias
@@ -30,6 +31,7 @@ from kinema_optimizer.planning.task import Request, Task, with_unplaceable
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import IncumbentReport, Progress, Report
+from kinema_optimizer.request.choice import PRICE_STEPS, Choice, choose, with_choice
 from kinema_optimizer.request.objective import MICRO, lowers, objective_at, raised, rising, worth
 from kinema_optimizer.search import kernels
 from kinema_optimizer.search.neighborhood import TaskPool
@@ -41,6 +43,8 @@ PRICING_SHARE: Final = 0.1
 """Of the time limit: on large clusters the search would leave none to price constraints."""
 UNLOWERED: Final = "unlowered-"
 """Before the phases of a solve without smaller requests, after one with them."""
+FIRST_SHARE: Final = 0.5
+"""Of the time, for the first plan where others are made to choose from."""
 LOWERED_SHARE: Final = 0.5
 """Of the time, for a plan with smaller requests where one without them may have to be made as well."""
 
@@ -79,8 +83,12 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     stop = stop or ClockStop(settings.time_limit_seconds, pricing=PRICING_SHARE)
     watch = Watch()
     request = Request(cluster, offers, now, settings, mode, stop)
-    made = _make_no_dearer(request, forecasts, task_pool, stop, watch.reporting(progress, stop))
+    report, choice = watch.reporting(progress, stop), settings.choice
+    with stop.part(FIRST_SHARE) if choice is not None else nullcontext():
+        made = _make_no_dearer(request, forecasts, task_pool, stop, report)
     made = made.of(*_worthwhile(request, forecasts, made.task, made.plan), stop)
+    if choice is not None and mode == "reschedule" and not _is_at_rest(made.plan) and not made.plan.resizes:
+        made = _chosen(made, request.search_options(made.task, task_pool), stop, choice)
     prices, ended = price_constraints(made.task.problem, made.least, stop)
     prices = _with_redundancy(prices, made.result.redundancy)
     stops = (*made.stops, *stop.notes, ended)
@@ -328,6 +336,32 @@ def _with_some_unmoved(made: _Made, options: SearchOptions, stop: StopRule, stuc
             # What the first result proves holds for every plan; what is proven with pods held does not.
             made = replace(made, plan=plan, result=replace(result, lower_bound=first.lower_bound, optimal=False))
     return replace(made, plan=with_unordered_count(made.plan, held))
+
+
+def _chosen(made: _Made, options: SearchOptions, stop: StopRule, choice: Choice) -> _Made:
+    """Return the plan that is chosen among the one made and others, for which a move has another price.
+
+    What is proven of the first holds for all: prices of moves are no part of it.
+    """
+    question = made.task.problem.question
+    price = made.result.move_price or question.move_price or _tenth_of_a_pod(made)
+    found, stops = [made], made.stops
+    for turn, step in enumerate(PRICE_STEPS):
+        problem = compiled(replace(question, move_price=step * price))
+        task = replace(made.task, problem=problem)
+        with stop.within(f"choice-{turn}-"), stop.part(1 / (len(PRICE_STEPS) - turn + 1)):
+            other = _make(task, replace(options, move_price=step * price), stop, lambda _: None)
+        stops = (*stops, *within(f"choice-{turn}-", other.stops))
+        found.append(other)
+    best = found[choose([one.plan for one in found], question.cluster, question.offers, choice)]
+    bound, same = made.result.lower_bound, best is made
+    result = replace(best.result, lower_bound=bound, optimal=made.result.optimal and same)
+    return replace(best, plan=with_choice(best.plan, len(found)), result=result, stops=stops, least=made.least)
+
+
+def _tenth_of_a_pod(made: _Made) -> int:
+    """Return a tenth of what a pod costs on average, in micro-USD per hour."""
+    return max(1, round(made.plan.cost.before * MICRO) // (10 * max(1, len(made.plan.placements))))
 
 
 def reference_for(

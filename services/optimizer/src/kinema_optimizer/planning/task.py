@@ -26,6 +26,7 @@ from kinema_optimizer.planning.plan import with_bound
 from kinema_optimizer.planning.portfolio import count_unplaced
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
+from kinema_optimizer.request.balance import balanced
 from kinema_optimizer.request.headroom import without_placeholders_in
 from kinema_optimizer.request.objective import MICRO, Objective, affordable, raised, served_purpose
 from kinema_optimizer.request.restate import Frame, framed
@@ -63,7 +64,8 @@ class Request:
             objective = replace(
                 objective, max_moves=min(left, most if objective.max_moves is None else objective.max_moves)
             )
-        frame = framed(self.cluster, self._on_sale(), objective, limits=settings.limits, usable=settings.usable)
+        cluster = balanced(self.cluster) if settings.balance else self.cluster
+        frame = framed(cluster, self._on_sale(), objective, limits=settings.limits, usable=settings.usable)
         question = Question(
             frame.cluster,
             frame.offers,
