@@ -1,23 +1,29 @@
 """What each idea of the other systems changes in Kinema's plan, switched on alone.
 
-    python -m benchmarks.ideas [--start boutique] [--work 60]
+    python -m benchmarks.ideas [--clusters 4 | --start boutique] [--work 20]
 
 Usable resources as a hard constraint, PROMETHEE II as a choice among plans of nearly equal cost, and balance over zones
-as a preference, on a cluster after a peak. Plans end after an amount of work, so that the table can be repeated.
+as a preference: on random clusters of six half-empty nodes in three zones, all figures being sums over them, or on a
+cluster after a peak.
+Plans end after an amount of work, so that the table can be repeated.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from benchmarks.clusters import NOW
-from benchmarks.starts import Start, starts
-from kinema_core.events import FrozenMap, Plan
+from benchmarks.clusters import NOW, Deployed, node_of
+from benchmarks.machine_types import ZONES
+from benchmarks.starts import MEBIBYTE, SURGE, Start, e2_offers, starts
+from kinema_core.events import ClusterObject, FrozenMap, Plan
 from kinema_core.model.catalog import machine_of
+from kinema_core.model.cluster import from_objects
 from kinema_core.model.power import micro_watts
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.request.choice import Choice
@@ -41,7 +47,8 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     "as by default": {},
     "usable resources": {"usable": USABLE},
     "choice": {"choice": Choice()},
-    "choice by energy": {"choice": Choice(weights={"energy": 10.0})},
+    "choice, within 10%": {"choice": Choice(within_percent=10.0)},
+    "choice, within 10%, restarts count 4 times": {"choice": Choice(within_percent=10.0, weights={"restarts": 4.0})},
     "balance": {"balance": True},
     f"balance at ${DEAR:g} a point": {"balance": True, "preference_price_usd": DEAR},
 }
@@ -50,21 +57,41 @@ HEADER: Final = (
 )
 
 
-def row_of(name: str, plan: Plan, start: Start) -> str:
-    """Return a row of the table."""
+def small_cluster(seed: int) -> Start:
+    """Return six nodes in three zones with eight Deployments of one to four pods, placed at random."""
+    draw, offers = random.Random(seed), e2_offers()
+    sold = {(one.machine_type, one.zone): one for one in offers}
+    nodes = [node_of(f"n{n}", sold["e2-standard-4", ZONES[n % 3]]) for n in range(6)]
+    objects: list[ClusterObject] = [*nodes]
+    for n in range(8):
+        requests = {"cpu": draw.randrange(100, 700, 50), "memory": draw.randrange(128, 1536, 64) * MEBIBYTE, "pods": 1}
+        on = tuple(draw.choice(nodes).name for _ in range(draw.randint(1, 4)))
+        objects += Deployed(f"app-{n}", FrozenMap(requests), on, annotations=SURGE).objects()
+    return Start(from_objects(objects), offers)
+
+
+def figures_of(plan: Plan, start: Start) -> tuple[float, ...]:
+    """Return cost, moves, nodes, watts, usable percent of CPU and memory, nodes of workloads, and pods too many."""
     watts = {offer.machine_type: micro_watts(offer) for offer in start.offers}
     there = [node for node in plan.nodes if node.action != "delete"]
     fill = fill_after(plan, start.cluster, start.offers, rule=USABLE)
-    nodes, excess = spread_of(plan, start)
+    used = sum(watts.get(node.machine_type, 0) for node in there) / MICRO
+    percents = (fill["cpu"].percent, fill["memory"].percent)
+    return (plan.cost.after, plan.moves, len(there), used, *percents, *spread_of(plan, start))
+
+
+def row_of(name: str, found: Sequence[tuple[float, ...]]) -> str:
+    """Return a row of the table: sums, of the percentages the largest."""
+    cost, moves, nodes, watts, cpu, memory, spread, excess = zip(*found, strict=True)
     cells = (
         name,
-        f"{plan.cost.after:.3f}",
-        str(plan.moves),
-        str(len(there)),
-        f"{sum(watts.get(node.machine_type, 0) for node in there) / MICRO:.0f}",
-        f"{fill['cpu'].percent:.1f}%, {fill['memory'].percent:.1f}%",
-        str(nodes),
-        str(excess),
+        f"{sum(cost):.2f}",
+        f"{sum(moves):.0f}",
+        f"{sum(nodes):.0f}",
+        f"{sum(watts):.0f}",
+        f"{max(cpu):.1f}%, {max(memory):.1f}%",
+        f"{sum(spread):.0f}",
+        f"{sum(excess):.0f}",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -92,15 +119,20 @@ def spread_of(plan: Plan, start: Start) -> tuple[int, int]:
 def main() -> None:
     """Make the plans, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ideas", description=__doc__)
-    parser.add_argument("--start", default="boutique", choices=tuple(starts()))
-    parser.add_argument("--work", type=int, default=60, help="iterations of each phase of a solve")
+    parser.add_argument("--clusters", type=int, default=4)
+    parser.add_argument("--start", default="", choices=tuple(starts()))
+    parser.add_argument("--work", type=int, default=20, help="iterations of each phase of a solve")
     given = parser.parse_args()
-    start = starts()[given.start]()
+    known = starts()
+    made = [known[given.start]()] if given.start else [small_cluster(seed) for seed in range(given.clusters)]
     print(HEADER, "|" + "---|" * (HEADER.count("|") - 1), sep="\n", flush=True)
     for name, changes in CASES.items():
         settings = replace(PLAIN, **changes)
-        plan = plan_for(start.cluster, start.offers, now=NOW, settings=settings, stop=WorkStop(given.work))
-        print(row_of(name, plan, start), flush=True)
+        rows = []
+        for start in made:
+            plan = plan_for(start.cluster, start.offers, now=NOW, settings=settings, stop=WorkStop(given.work))
+            rows.append(figures_of(plan, start))
+        print(row_of(name, rows), flush=True)
 
 
 if __name__ == "__main__":

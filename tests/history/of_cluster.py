@@ -65,8 +65,8 @@ def moved_as_often_as_planned(history: History) -> Iterator[str]:
     allowed = Counter(keys[uid] for uid in late - there.keys())
     for plan in carried:
         places = {item["pod"]: item for item in history.plans[plan]["placements"]}
-        for step in history.plans[plan].get("steps", ()):
-            place = places.get(step["pod"]) if step["action"] == "move" else None
+        for pod in _moves(history.plans[plan]):
+            place = places.get(pod)
             if place is not None and place["from"] is not None and place["strategy"] != "rolling":
                 allowed[keys.get(place["uid"], "")] += 1
     allowed.update(_rolled_back(history))
@@ -81,6 +81,14 @@ def moved_as_often_as_planned(history: History) -> Iterator[str]:
     for workload, count in sorted(ended.items()):
         if count > allowed[workload] and workload.replace(" ", "/", 1) not in history.others:
             yield f"{workload}: {count} pods ended, {allowed[workload]} were to move"
+
+
+def _moves(plan: JSON) -> Iterator[str]:
+    """Pods that a plan moves, one for each time; a policy's plan states no steps, and each of its moves is one."""
+    steps = plan.get("steps", ())
+    yield from (step["pod"] for step in steps if step["action"] == "move")
+    if not steps:
+        yield from (item["pod"] for item in plan["placements"] if item["from"] != item["to"])
 
 
 def _came(history: History) -> tuple[dict[str, JSON], set[str]]:

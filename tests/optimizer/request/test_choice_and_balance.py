@@ -27,7 +27,7 @@ OFFERS = tuple(
 
 def made(state: Cluster, **settings: object) -> Plan:
     """A plan, by amount of work."""
-    given = unguarded(**settings)  # type: ignore[arg-type]
+    given = unguarded(**settings)
     return plan_for(state, OFFERS, now=NOW, settings=given, stop=Unpriced(100_000))
 
 

@@ -59,8 +59,9 @@ class Optimizer:
         self._stock_outs = StockOuts()
         self._stop = stop or (lambda: ClockStop(settings.planning.time_limit_seconds))
         chosen, usable = settings.policy, settings.planning.usable
-        self._policy = None if chosen.name == "kinema" else policy_named(chosen.name, usable)
-        self._shadows = tuple(policy_named(name, usable) for name in chosen.shadow)
+        delay = chosen.delay_seconds
+        self._policy = None if chosen.name == "kinema" else policy_named(chosen.name, usable, delay)
+        self._shadows = tuple(policy_named(name, usable, delay) for name in chosen.shadow)
         self._memories = Memories()
         self.folds = ("usage-sampled",) if USES_USAGE.intersection((chosen.name, *chosen.shadow)) else ()
 

@@ -150,11 +150,17 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Policy that plans: Kinema or another system. Decider and rescheduler judge and execute its plans like others."""
     shadow: tuple[PolicyName, ...] = ()
     """Policies that are asked as well: `policy-evaluated` states what each would do, and no service acts on it."""
+    delay_seconds: float | None = None
+    """Time for which a node has to be unneeded before a Cluster Autoscaler or cluster-threshold removes it; null: as
+    they have it, ten minutes, or one for `optimize-utilization`."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
         if "kinema" in self.shadow or self.name in self.shadow:
             message = "shadow names other policies than the one in charge; kinema is none of them"
+            raise ValueError(message)
+        if self.delay_seconds is not None and not (math.isfinite(self.delay_seconds) and self.delay_seconds >= 0):
+            message = f"delay_seconds is {self.delay_seconds}: it must not be below 0"
             raise ValueError(message)
 
 

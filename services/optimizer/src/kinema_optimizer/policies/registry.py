@@ -19,8 +19,8 @@ USES_USAGE: frozenset[PolicyName] = frozenset({"metric-descheduler", "trimaran"}
 """Policies that look at what pods use."""
 
 
-def policy_named(name: PolicyName, usable: UsableResources | None = None) -> Policy:
-    """Return a policy with its defaults; the thresholds of cluster-threshold are the operator's where he sets some.
+def policy_named(name: PolicyName, usable: UsableResources | None = None, delay_seconds: float | None = None) -> Policy:
+    """Return a policy with its defaults, and the operator's thresholds of cluster-threshold and delay where given.
 
     Raises:
         ValueError: the name is `kinema`, whose plans are made by a solver.
@@ -43,4 +43,9 @@ def policy_named(name: PolicyName, usable: UsableResources | None = None) -> Pol
     if name not in found:
         message = f"{name} is no policy of rules"
         raise ValueError(message)
-    return found[name]
+    policy = found[name]
+    if delay_seconds is not None and isinstance(policy, ClusterAutoscaler):
+        return replace(policy, unneeded_seconds=delay_seconds)
+    if delay_seconds is not None and isinstance(policy, ClusterThreshold):
+        return replace(policy, delay_seconds=delay_seconds)
+    return policy
