@@ -299,7 +299,7 @@ def one(start: RuledStart, seconds: float, *, seed: int = 0, processors: float |
         AssertionError: the plan breaks a rule.
     """
     seen: list[Progress] = []
-    # Search and order alone: no limit on moves, and no mending for the sake of redundancy after the search.
+    # Search and order alone: no limit on moves, and no redundancy.
     settings = PlanningSettings(time_limit_seconds=seconds, seed=seed, max_moves_fraction=1.0, redundancy=False)
     gc.collect()
     clock = time.monotonic if processors is None else lambda: time.process_time() / processors

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.ruled import ruled_start
 from tests.optimizer.planned import planned, replanned
 
-from kinema_optimizer.planning.ordered_search import may_lack_order
+from kinema_optimizer.planning.ordered_search import is_ordered
 from kinema_optimizer.planning.plan import incumbent_of, names_of, of_names, of_packing
 from kinema_optimizer.planning.task import Request
 from kinema_optimizer.problem.compile import Compiled
@@ -42,7 +42,7 @@ def test_a_plan_of_a_cluster_full_of_rules_has_an_order_and_a_replay_repeats_it(
 def test_an_outcome_is_a_state_and_a_solution_by_name_again(seed: int) -> None:
     """A search can go on from any outcome, and a plan be made of what was reported."""
     problem = problem_of(seed)
-    assert may_lack_order(problem)
+    assert is_ordered(problem)
     found = search(problem.packing, problem.relaxed, SearchOptions(workers=1), WorkStop(2)).packing
     outcome = of_packing(problem, found)
     state = incumbent_of(problem, outcome)

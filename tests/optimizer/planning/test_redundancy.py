@@ -15,6 +15,9 @@ from kinema_core.model.checker.check import check_drifted, check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
 from kinema_core.model.redundancy import redundancy_loss
+from kinema_optimizer.problem.compile import Compiled, compiled
+from kinema_optimizer.problem.question import Question
+from kinema_optimizer.solvers.stopping import WorkStop
 
 KEPT = unguarded(redundancy=True)
 OPTIONS = MobilityOptions(redundancy=True)
@@ -102,8 +105,45 @@ def test_a_plan_of_the_search_states_what_redundancy_costs() -> None:
         *deployed("web", ["n1", "n2"], cpu=100),
         *(item for n in range(45) for item in deployed(f"one{n:02d}", ["n1" if n % 2 else "n2"], cpu=10, memory=16)),
     )
-    plan = planned(state, (m4(),), settings=KEPT, work=2)
+    plan = planned(state, (m4(),), settings=KEPT, stop=WorkStop(20))
     assert plan.cost.after == plan.cost.before == 0.34
     assert {one.constraint: one.usd_per_hour for one in plan.constraint_costs} == {"redundancy": 0.17}
     loose = planned(state, (m4(),), settings=unguarded(), work=2)
     assert loose.cost.after == 0.17
+
+
+def reduced(state: Cluster, *on_sale: Offer, apart: frozenset[str] = frozenset()) -> Compiled:
+    """The problem of the search with redundancy."""
+    return compiled(Question(state, on_sale, NOW, "reschedule", options=OPTIONS, apart=apart))
+
+
+def test_a_node_takes_all_pods_of_a_class_but_one_for_each_workload_that_has_to_be_apart() -> None:
+    """Three workloads of three alike pods share a class: six of nine may be together, and any six may not be."""
+    names = ["n1", "n2", "n3"]
+    state = cluster(*(node(name) for name in names), *(one for w in "abc" for one in deployed(w, names, cpu=100)))
+    made = reduced(state, m4())
+    assert (len(made.packing.cap), made.packing.cap.tolist()) == (1, [6])
+    assert made.relaxed.cap.tolist() == [6]
+    divided = reduced(state, m4(), apart=frozenset({"Deployment/shop/b"}))
+    assert sorted(divided.packing.cap.tolist()) == [2, 4]
+    assert divided.relaxed.cap.tolist() == [6]
+
+
+def test_one_pod_for_each_zone_is_pinned_and_the_others_are_free() -> None:
+    """Of four replicas in two zones two may go anywhere; the bound does not know of the pins."""
+    zones = {"a1": "a", "a2": "a", "b1": "b", "b2": "b"}
+    state = cluster(*(node(name, zone=zone) for name, zone in zones.items()), *deployed("web", list(zones), cpu=100))
+    made = reduced(state, m4("a"), m4("b"))
+    pins = sorted(need.pins for need in made.sites.ties.needs.values())
+    assert pins == [(("topology.kubernetes.io/zone", zone),) for zone in "ab"]
+    assert sorted(len(members) for members in made.draft.members) == [1, 1, 2]
+    assert len(made.relaxed.cap) == 1
+
+
+def test_pods_of_different_size_keep_apart_in_pairs() -> None:
+    """No class has two of the workload: an anti-affinity holds two of its pods apart, whatever a third one does."""
+    sizes = {"n1": 100, "n2": 200, "n3": 300}
+    small, middle, large = (deployed("web", list(sizes), cpu=cpu) for cpu in sizes.values())
+    pods = (small[2], middle[3], large[4])
+    made = reduced(cluster(*(node(name) for name in sizes), *small[:2], *pods), m4())
+    assert len(made.packing.conflicts) == 1

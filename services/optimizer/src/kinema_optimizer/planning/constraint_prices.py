@@ -28,11 +28,13 @@ from kinema_core.model.vocabulary import (
     STRATEGY,
 )
 from kinema_optimizer.bounds.certificate import lower_bound
+from kinema_optimizer.bounds.pattern_lp import pattern_bound
 from kinema_optimizer.planning import relaxed_cluster
-from kinema_optimizer.planning.portfolio import SOON, least_cost
+from kinema_optimizer.planning.portfolio import SOON, is_dense, least_cost
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.node_types import stock_of
 from kinema_optimizer.problem.question import Question
+from kinema_optimizer.problem.rules.redundancy import is_kept
 from kinema_optimizer.request.headroom import FLOOR, NAMESPACE, ROOM, USABLE
 from kinema_optimizer.request.objective import MICRO
 from kinema_optimizer.search import kernels
@@ -40,6 +42,7 @@ from kinema_optimizer.solvers.stopping import KERNELS, PRICING, StepStop, StopRu
 
 SINGLES: Final = 12
 """Single budgets, nodes and offers that are priced: those whose nodes cost most."""
+_PATTERN_ROUNDS: Final = 40
 _NODE_KEYS: Final = (SCALE_DOWN_DISABLED, DO_NOT_DISRUPT)
 _Change: TypeAlias = Callable[[Cluster, Collection[str]], Cluster]
 """Takes a constraint away from a cluster; the keys are those of the pods that it holds."""
@@ -218,6 +221,9 @@ def _limits(question: Question) -> Iterator[Relaxation]:
     if not question.options.allow_spot and any(offer.capacity_type == "spot" for offer in question.offers):
         options = replace(question.options, allow_spot=True)
         yield Relaxation("spot only where it is asked for", lambda: replace(question, options=options))
+    if is_kept(question):
+        loose = replace(question.options, redundancy=False)
+        yield Relaxation(REDUNDANCY, lambda: replace(question, options=loose))
     for kind, name in _PLACEHOLDERS.items():
         added = [pod.key for pod in question.cluster.pods if pod.namespace == NAMESPACE and pod.name.startswith(kind)]
         if added:
@@ -285,6 +291,17 @@ class _Singles:
         return lambda: replace(question, offers=_unlimited(question.offers, name))
 
 
+def _bound_of(problem: Compiled) -> int:
+    """Return the bound of a problem, by patterns where it is small: shares of room know no limit of pods on a node.
+
+    Their rounds are counted, so that a replay has the same.
+    """
+    rough = lower_bound(problem.relaxed)
+    if not is_dense(problem):
+        return rough.value
+    return pattern_bound(problem.relaxed, rough, (), lambda n: "work-limit" if n >= _PATTERN_ROUNDS else None)[0].value
+
+
 def price_constraints(problem: Compiled, least: int | None, stop: StopRule) -> tuple[tuple[ConstraintCost, ...], Stop]:
     """Return what constraints cost: by how much the bound falls without each, as many as the time allows.
 
@@ -296,7 +313,7 @@ def price_constraints(problem: Compiled, least: int | None, stop: StopRule) -> t
 
     def bound(question: Question) -> int | None:
         if least is None:
-            return lower_bound(compiled(question).relaxed).value
+            return _bound_of(compiled(question))
         step = StepStop(SOON, stop.late)
         found = least_cost(question, step)
         return None if step.given_up else least if found is None else found
@@ -305,12 +322,9 @@ def price_constraints(problem: Compiled, least: int | None, stop: StopRule) -> t
     if ended is not None or not known:
         return (), Stop(reason=ended or "time-limit", phase=PRICING, iteration=0)
     relaxations = constraint_relaxations(problem.question)
-    if least is not None and problem.question.options.redundancy:  # no bound knows of it
-        loose = replace(problem.question.options, redundancy=False)
-        relaxations = (Relaxation(REDUNDANCY, lambda: replace(problem.question, options=loose)), *relaxations)
     base = least
     if base is None:
-        base = lower_bound(problem.relaxed).value if relaxations else 0
+        base = _bound_of(problem) if relaxations else 0
     found, looked = prices_of(relaxations, base=base, value=bound, ends=lambda n: stop.ends(n, PRICING) is not None)
     if looked == len(relaxations):
         return found, Stop(reason="optimal", phase=PRICING, iteration=looked + 1)

@@ -23,7 +23,8 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.disruption_cost import disruption_cost
 from kinema_core.model.sequencing.waves import order_transition, with_steps
 from kinema_optimizer.planning.leftovers import with_leftovers
-from kinema_optimizer.planning.plan import Outcome, build_plan, keeping, nothing, without_moves
+from kinema_optimizer.planning.plan import Outcome, build_plan, keeping, node_cost, nothing, without_moves
+from kinema_optimizer.planning.preferences import points_given_up
 from kinema_optimizer.planning.redundancy import redundant
 from kinema_optimizer.problem.compile import Compiled
 from kinema_optimizer.request.objective import MICRO, ObjectiveKey, price_of_moves, worth
@@ -31,6 +32,19 @@ from kinema_optimizer.solvers.stopping import ORDER, WAVE, Over, StopRule
 
 ATTEMPTS: Final = 8
 """Most attempts without the moves that have no order, before nothing is moved at all."""
+
+
+def key_of(problem: Compiled, outcome: Outcome) -> ObjectiveKey:
+    """Return what an outcome is compared by."""
+    asked, paid = problem.question, node_cost(problem, outcome)
+    pods = asked.cluster.pods_by_key
+    moving = [key for key, to in outcome.targets.items() if pods[key].node not in {None, to}]
+    points = points_given_up(problem, outcome) if asked.point_price else 0
+    paid += asked.point_price * points
+    if asked.move_price:
+        paid += price_of_moves(asked.move_price, sum(disruption_cost(asked.cluster, pods[key]) for key in moving))
+    over = 0 if asked.max_moves is None else max(0, len(moving) - asked.max_moves)
+    return ObjectiveKey(over, len(outcome.lost), paid, len(moving), points)
 
 
 def key_of_plan(problem: Compiled, plan: Plan) -> tuple[bool, ObjectiveKey]:

@@ -376,26 +376,31 @@ def _live_nodes(compiled: Compiled, outcome: Outcome) -> tuple[PlanNode, ...]:
     )
 
 
-def _boots(compiled: Compiled, outcome: Outcome) -> tuple[PlanNode, ...]:
-    """New nodes in the order of the outcome; of offers that are alike, the zone with fewest nodes is next."""
+def booted_offers(compiled: Compiled, outcome: Outcome) -> tuple[Offer, ...]:
+    """Return the offer of each new node; of offers that are alike, the zone with fewest nodes is next."""
     cluster = compiled.question.cluster
     in_zone = Counter(machine_of(node)[1] for node, keep in zip(cluster.nodes, outcome.keep, strict=True) if keep)
     found = []
-    for name, alike in zip(new_names(cluster), outcome.boots, strict=False):
-        offer = min(alike, key=lambda one: (in_zone[one.zone], one.name))
-        in_zone[offer.zone] += 1
-        found.append(
-            PlanNode(
-                name=name,
-                machine_type=offer.machine_type,
-                zone=offer.zone,
-                capacity_type=offer.capacity_type,
-                offer=offer.name,
-                usd_per_hour=round(offer.micro_usd_per_hour / MICRO, 6),
-                action="boot",
-            )
-        )
+    for alike in outcome.boots:
+        found.append(min(alike, key=lambda one: (in_zone[one.zone], one.name)))
+        in_zone[found[-1].zone] += 1
     return tuple(found)
+
+
+def _boots(compiled: Compiled, outcome: Outcome) -> tuple[PlanNode, ...]:
+    """New nodes in the order of the outcome."""
+    return tuple(
+        PlanNode(
+            name=name,
+            machine_type=offer.machine_type,
+            zone=offer.zone,
+            capacity_type=offer.capacity_type,
+            offer=offer.name,
+            usd_per_hour=round(offer.micro_usd_per_hour / MICRO, 6),
+            action="boot",
+        )
+        for name, offer in zip(new_names(compiled.question.cluster), booted_offers(compiled, outcome), strict=False)
+    )
 
 
 def _placements(compiled: Compiled, outcome: Outcome) -> tuple[Placement, ...]:

@@ -11,12 +11,12 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kinema_core.events import ConstraintCost, Mode, Offer, Plan, Solve, Stop, WorkloadForecast
+from kinema_core.events import Mode, Offer, Plan, Solve, Stop, WorkloadForecast
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.bounds.certificate import lower_bound
 from kinema_optimizer.exact.thesis_model import LiteralResult, solve_literal
-from kinema_optimizer.planning.constraint_prices import REDUNDANCY, price_constraints
+from kinema_optimizer.planning.constraint_prices import price_constraints
 from kinema_optimizer.planning.ordering import (
     ATTEMPTS,
     key_of_plan,
@@ -90,20 +90,11 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     if choice is not None and mode == "reschedule" and not _is_at_rest(made.plan) and not made.plan.resizes:
         made = _chosen(made, request.search_options(made.task, task_pool), stop, choice)
     prices, ended = price_constraints(made.task.problem, made.least, stop)
-    prices = _with_redundancy(prices, made.result.redundancy)
     stops = (*made.stops, *stop.notes, ended)
     solve = watch.solve(made.result.method, stops, stop.recorded, settings.seed)
     solve = msgspec.structs.replace(solve, lost_to_order=made.lost, move_price=made.move_price)
     plan = msgspec.structs.replace(made.plan, constraint_costs=prices, solve=solve)
     return made.task.finish(plan, lower_bound=made.result.lower_bound, optimal=made.result.optimal)
-
-
-def _with_redundancy(prices: tuple[ConstraintCost, ...], price: int) -> tuple[ConstraintCost, ...]:
-    """Return the prices with that of redundancy, where the exact model has not found it: what the plan pays for it."""
-    if price <= 0 or any(one.constraint == REDUNDANCY for one in prices):
-        return prices
-    found = [*prices, ConstraintCost(constraint=REDUNDANCY, usd_per_hour=round(price / MICRO, 6))]
-    return tuple(sorted(found, key=lambda one: (-one.usd_per_hour, one.constraint)))
 
 
 class SalvageStop(WorkStop):

@@ -17,23 +17,23 @@ from functools import cached_property
 from typing import Final, Protocol
 
 from kinema_core.events import Plan, Stop
-from kinema_core.model.disruption_cost import disruption_cost
 from kinema_optimizer.columns.compiled import is_loaded
 from kinema_optimizer.exact.aggregated import MAX_COLUMNS, columns_of, solve_aggregated, unplaced
 from kinema_optimizer.exact.build import exact_instance, forbid_moves, hold_spreads_in_transit, relocation
 from kinema_optimizer.exact.first_fit import starts
 from kinema_optimizer.exact.model import ExactInstance
 from kinema_optimizer.exact.solve import ExactResult, solve_below, solve_exact
-from kinema_optimizer.planning.ordered_search import may_lack_order, search_in_order
+from kinema_optimizer.planning.ordered_search import is_tested, search_in_order
+from kinema_optimizer.planning.ordering import key_of
 from kinema_optimizer.planning.plan import Outcome, node_cost, nothing, of_names, of_packing
-from kinema_optimizer.planning.preferences import points_given_up, preferred
-from kinema_optimizer.planning.redundancy import redundant
+from kinema_optimizer.planning.preferences import preferred
+from kinema_optimizer.planning.redundancy import arranged, redundant
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import Solution, cost, flaws, losses, moves
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import Progress, Report, solution_of
 from kinema_optimizer.request.headroom import NAMESPACE
-from kinema_optimizer.request.objective import MICRO, SLACK, ObjectiveKey, price_of_moves
+from kinema_optimizer.request.objective import MICRO, SLACK, ObjectiveKey
 from kinema_optimizer.search import kernels
 from kinema_optimizer.search.drain import drain
 from kinema_optimizer.search.search import SearchOptions, search, start_as_is
@@ -74,8 +74,6 @@ class SolverResult:
 
     Its pods change places whatever that takes: perhaps no order of the moves exists, and none can be taken out.
     """
-    redundancy: int = 0
-    """Micro-USD per hour that it costs more so that workloads keep their redundancy."""
 
 
 class Method(Protocol):
@@ -218,12 +216,12 @@ class Portfolio:
         return replace(best, lower_bound=sum(self.problem.sites.prices.values()), optimal=False)
 
     def _redundant(self, result: SolverResult) -> SolverResult:
-        """Return the result in which workloads keep their redundancy, with what that costs."""
-        outcome = redundant(self.problem, result.outcome)
+        """Return the result without the moves by which workloads lose their redundancy."""
+        outcome = redundant(self.problem, arranged(self.problem, result.outcome))
         if outcome is result.outcome:
             return result
-        price = node_cost(self.problem, outcome) - node_cost(self.problem, result.outcome)
-        return replace(result, outcome=outcome, optimal=False, redundancy=price)
+        same = node_cost(self.problem, outcome) == node_cost(self.problem, result.outcome)
+        return replace(result, outcome=outcome, optimal=result.optimal and same)
 
     def next_best(self, result: SolverResult, stuck: Sequence[str]) -> SolverResult:
         """Return the next best result after one of the exact model; the fallback where that model knows none for less.
@@ -253,12 +251,13 @@ class Portfolio:
         problem = self.problem
         if not self.stop.waits(KERNELS, kernels.ready):
             return self._unsearched()
-        if may_lack_order(problem):
+        if is_tested(problem):
             made = search_in_order(problem, self.options, self.stop, self.report)
             self.stops += made.found.stops
-            proven = made.found.bound.value >= round(made.plan.cost.after * MICRO)
+            paid = node_cost(problem, made.outcome) if made.plan is None else round(made.plan.cost.after * MICRO)
+            proven, least = made.found.bound.value >= paid, None if made.plan is None else made.least
             result = SolverResult(made.outcome, made.found.bound.value, proven, SEARCH)
-            return replace(result, plan=made.plan, held=made.held, least=made.least, move_price=made.found.move_price)
+            return replace(result, plan=made.plan, held=made.held, least=least, move_price=made.found.move_price)
         found = search(problem.packing, problem.relaxed, self.options, self.stop, self.report)
         self.stops += found.stops
         # Where machines are few, some pods to be replaced may have no place: the dense form's first plan has them.
@@ -426,19 +425,6 @@ def count_unplaced(problem: Compiled, stop: StopRule) -> int | None:
     waiting = [mover for one, n in zip(classes, without, strict=True) if n for mover in one.pending[-n:]]
     waiting += [mover for _, mover in problem.homeless]
     return sum(mover.pod.namespace != NAMESPACE for mover in waiting)
-
-
-def key_of(problem: Compiled, outcome: Outcome) -> ObjectiveKey:
-    """Return what an outcome is compared by."""
-    asked, paid = problem.question, node_cost(problem, outcome)
-    pods = asked.cluster.pods_by_key
-    moving = [key for key, to in outcome.targets.items() if pods[key].node not in {None, to}]
-    points = points_given_up(problem, outcome) if asked.point_price else 0
-    paid += asked.point_price * points
-    if asked.move_price:
-        paid += price_of_moves(asked.move_price, sum(disruption_cost(asked.cluster, pods[key]) for key in moving))
-    over = 0 if asked.max_moves is None else max(0, len(moving) - asked.max_moves)
-    return ObjectiveKey(over, len(outcome.lost), paid, len(moving), points)
 
 
 def is_dense(problem: Compiled) -> bool:

@@ -27,10 +27,12 @@ from kinema_core.model.neighbors import Scope, domain, pod_index, selects, term_
 from kinema_core.model.pod_locations import Group, PodLocations, Spot, group_of
 from kinema_core.model.preferences import UNWEIGHTED, unmet
 from kinema_optimizer.planning.plan import Outcome, new_names, node_cost, without_moves
+from kinema_optimizer.planning.redundancy import Seats, arranged
 from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.compile import Compiled
 from kinema_optimizer.problem.pods import Mover
 from kinema_optimizer.problem.rules.reduced import NO_DEMAND, UNTAGGED
+from kinema_optimizer.problem.rules.redundancy import is_kept
 
 
 @dataclass
@@ -155,8 +157,10 @@ _ASKED: Final = 10_000
 def preferred(problem: Compiled, outcome: Outcome) -> Outcome:
     """Return the outcome with preferences applied. Room that pods are to leave is given to no pod here.
 
-    A pod that required rules between pods concern, or that a rolling update replaces, is left where it goes.
+    Redundancy comes first: preferences take from no workload what it has of it. A pod that required rules between pods
+    concern, or that a rolling update replaces, is left where it goes.
     """
+    outcome = arranged(problem, outcome)
     if problem.resizes or problem.updates or not (problem.with_node_preferences or problem.with_pod_preferences):
         return outcome
     outcome = _kept(problem, outcome)
@@ -310,6 +314,7 @@ class _Seats:
     _seated: dict[tuple[int, int], list[str]] = field(default_factory=dict)
     _admits: dict[int, Flags] = field(default_factory=dict)
     _company: PodPreferences = field(init=False)
+    _redundancy: Seats = field(init=False)
 
     def __post_init__(self) -> None:
         """Count the room that newcomers leave."""
@@ -329,6 +334,7 @@ class _Seats:
             self._seated.setdefault((c, at), []).append(key)
         self._rooms = rooms
         with_pod_preferences = [pod for key, (_, pod) in problem.with_pod_preferences.items() if key in self.targets]
+        self._redundancy = Seats.of(problem, outcome)
         self._company = PodPreferences(_after(problem, outcome), self._names, with_pod_preferences)
 
     def _arriving(self) -> Iterator[tuple[int, str]]:
@@ -345,8 +351,10 @@ class _Seats:
         wanted &= self._admitting(c)
         request = self.problem.draft.requests[c]
         roomy = wanted & ((request == 0) | (request <= self._rooms)).all(axis=1)
-        if roomy.any() and self._may_leave(at):
-            self._seat(c, key, int(np.flatnonzero(roomy)[np.argmin(liked[roomy])]))
+        free = np.flatnonzero(roomy)[np.argsort(liked[roomy], kind="stable")].tolist() if self._may_leave(at) else []
+        best = next((to for to in free if self._keeps({key: to})), None)
+        if best is not None:
+            self._seat(c, key, best)
             return
         places = np.flatnonzero(wanted)
         for to in places[np.argsort(liked[places], kind="stable")][:_TRIED].tolist():
@@ -362,10 +370,17 @@ class _Seats:
 
     def _gains(self, key: str, other: str, at: int, to: int) -> bool:
         """Return whether the two together give up less in each other's places."""
-        if not self._unconcerned(other):
+        if not self._unconcerned(other) or not self._keeps({key: to, other: at}):
             return False
         mine, theirs = self._points_at(key, at), self._points_at(other, to)
         return bool(mine[to] + theirs[at] < mine[at] + theirs[to])
+
+    def _keeps(self, moved: Mapping[str, int]) -> bool:
+        """Return whether the workloads of these pods are redundant once they are on these nodes."""
+        if not is_kept(self.problem.question):
+            return True
+        places = {key: self._names[at] for key, at in moved.items()}
+        return all(self._redundancy.keeps(self._redundancy.workload_of(key), places) for key in moved)
 
     def _class(self, key: str) -> int:
         return (self.problem.with_node_preferences.get(key) or self.problem.with_pod_preferences[key])[0]
@@ -398,5 +413,5 @@ class _Seats:
         self._rooms[to] -= request
         self._arrivals[self._names[at]] -= 1
         self._arrivals[self._names[to]] += 1
-        self.targets[key] = self._names[to]
+        self.targets[key] = self._redundancy.places[key] = self._names[to]
         self._company.move(key, at, to)

@@ -17,6 +17,7 @@ from kinema_optimizer.problem.instance import UNLIMITED, Content, Instance, cont
 from kinema_optimizer.problem.node_types import Machines
 from kinema_optimizer.problem.pods import Mover, PodClass
 from kinema_optimizer.problem.rules.reduced import RuleTags
+from kinema_optimizer.problem.rules.redundancy import caps_by_redundancy, caps_in_every_plan
 
 
 def caps(marks: Sequence[RuleTags], most: Mapping[int, int]) -> Ints:
@@ -35,6 +36,15 @@ def true_caps(marks: Sequence[RuleTags], present: Ints) -> Ints:
         for one, there in zip(marks, present.tolist(), strict=True)
     ]
     return frozen(found, (len(found),))
+
+
+def _caps(draft: Draft, present: Ints, *, free: bool) -> Ints:
+    """(C,): most pods of each class on one node, or, if `free`, what no plan exceeds; see `build_instance`."""
+    if free:
+        every = caps_in_every_plan(draft.question, draft.members)
+        return np.minimum(true_caps(draft.marks, present), np.maximum(every, present))
+    apart = caps_by_redundancy(draft.members, draft.sites.ties.apart)
+    return np.minimum(caps(draft.marks, draft.sites.ties.most), apart)
 
 
 def conflicts(marks: Sequence[RuleTags], meets: Sequence[int], places: Flags) -> Ints:
@@ -99,7 +109,7 @@ def build_instance(
         requests=draft.requests,
         pending=frozen([len(one.pending) for one in classes], (kinds,)),
         rolled=frozen([len(one.rolled) for one in classes], (kinds,)),
-        cap=true_caps(draft.marks, _crowds(stays, kinds)) if free else caps(draft.marks, draft.sites.ties.most),
+        cap=_caps(draft, _crowds(stays, kinds), free=free),
         conflicts=conflict_pairs(draft, classes) if not free else frozen([], (0, 2)),
         disruption_cost=draft.disruption_costs,
         pods=frozen([1 + len(members[0].others) if members else 1 for members in draft.members], (kinds,)),

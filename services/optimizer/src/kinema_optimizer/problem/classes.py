@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from kinema_optimizer.problem.rules.reduced import (
     RuleTags,
     TopologyDemand,
 )
+from kinema_optimizer.problem.rules.redundancy import with_redundancy
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +52,8 @@ class Draft:
     """(E, R): free for newcomers; negative where a node is overfull."""
     offer_room: Ints
     """(O, R)"""
+    undivided: Draft | None = None
+    """The draft with classes that redundancy has not divided; None where it has divided none."""
 
     @classmethod
     def of(cls, question: Question, sites: Sites) -> Draft:
@@ -57,25 +61,20 @@ class Draft:
         forecasts = question.forecasts if question.mode == "reschedule" else ()
         resizes = resizes_of(question.cluster, sites.mobility, forecasts, sites.ties.restricted)
         movers = movers_of(question.cluster, sites.mobility, question.mode, resizes, sites.ties.restricted)
+        whole = cls._of(replace(question, apart=frozenset()), sites, resizes, movers)
+        first = cls._of(question, sites, resizes, movers) if question.apart else whole
+        ties = with_redundancy(question, sites, first.members)
+        if ties is sites.ties:
+            return whole
+        found = cls._of(question, replace(sites, ties=ties), resizes, movers)
+        return found if len(found.members) == len(whole.members) else replace(found, undivided=whole)
+
+    @classmethod
+    def _of(cls, question: Question, sites: Sites, resizes: tuple[Resize, ...], movers: tuple[Mover, ...]) -> Draft:
         resources = resources_of(mover.requests for mover in movers)
-        ranked = _ranks(movers)
-        kinds: dict[tuple[int, TopologyDemand], int] = {}
-        found: dict[tuple[tuple[int, ...], int, RuleTags, int, int], list[Mover]] = {}
-        ties, admission = sites.ties, sites.admission
-        for mover in movers:
-            key = mover.pod.key
-            kind = kinds.setdefault((admission.row(mover.pod), ties.needs.get(key, NO_DEMAND)), len(kinds))
-            rank = mover.pod.priority if ranked else 0
-            alike = (
-                vector(mover.requests, resources),
-                kind,
-                ties.marks.get(key, UNTAGGED),
-                rank,
-                mover.disruption_cost,
-            )
-            found.setdefault(alike, []).append(mover)
+        kinds, found = _grouped(question, sites, movers, resources)
         most = {name: sum(mover.requests.get(name, 0) for mover in movers) for name in resources}
-        could = np.array([admission.vector(row) for row, _ in kinds], dtype=bool)
+        could = np.array([sites.admission.vector(row) for row, _ in kinds], dtype=bool)
         could = could.reshape(len(kinds), len(sites.nodes + sites.offers))
         return cls(
             question=question,
@@ -83,10 +82,10 @@ class Draft:
             resizes=resizes,
             resources=resources,
             members=tuple(tuple(movers) for movers in found.values()),
-            requests=frozen([alike[0] for alike in found], (len(found), len(resources))),
-            kinds=frozen([alike[1] for alike in found], (len(found),)),
-            marks=tuple(alike[2] for alike in found),
-            disruption_costs=frozen([alike[4] for alike in found], (len(found),)),
+            requests=frozen([alike.requests for alike in found], (len(found), len(resources))),
+            kinds=frozen([alike.kind for alike in found], (len(found),)),
+            marks=tuple(alike.marks for alike in found),
+            disruption_costs=frozen([alike.disruption_cost for alike in found], (len(found),)),
             admits=_admitted(could, [need for _, need in kinds], sites),
             could=could,
             node_room=_rooms(sites.nodes, resources, most),
@@ -192,6 +191,41 @@ class Draft:
             if mover.pod.node is not None:
                 taken[index[mover.pod.node]] += np.array(vector(mover.takes, self.resources), dtype=np.int64)
         return taken
+
+
+class _Alike(NamedTuple):
+    """What pods of one class have in common."""
+
+    requests: tuple[int, ...]
+    kind: int
+    """Of admission."""
+    marks: RuleTags
+    rank: int
+    disruption_cost: int
+    workload: str
+    """Of workloads with classes of their own."""
+
+
+def _grouped(
+    question: Question, sites: Sites, movers: Sequence[Mover], resources: tuple[str, ...]
+) -> tuple[dict[tuple[int, TopologyDemand], int], dict[_Alike, list[Mover]]]:
+    """Return the number of each kind of admission, and the classes in the order of their first pods."""
+    ranked = _ranks(movers)
+    kinds: dict[tuple[int, TopologyDemand], int] = {}
+    found: dict[_Alike, list[Mover]] = {}
+    ties, admission = sites.ties, sites.admission
+    for mover in movers:
+        key = mover.pod.key
+        alike = _Alike(
+            requests=vector(mover.requests, resources),
+            kind=kinds.setdefault((admission.row(mover.pod), ties.needs.get(key, NO_DEMAND)), len(kinds)),
+            marks=ties.marks.get(key, UNTAGGED),
+            rank=mover.pod.priority if ranked else 0,
+            disruption_cost=mover.disruption_cost,
+            workload=mover.workload if mover.workload in question.apart else "",
+        )
+        found.setdefault(alike, []).append(mover)
+    return kinds, found
 
 
 def _need_of(ties: ReducedRules, group: MoveGroup) -> TopologyDemand:

@@ -148,7 +148,7 @@ class Compiled:
         )
         return dense_instance(
             problem,
-            self.relaxed,
+            self._relaxed,
             node_size=_sizes(self.draft, self.question.cluster.nodes),
             machine_size=_sizes(self.draft, [same[0] for same in self.offers]),
         )
@@ -156,7 +156,7 @@ class Compiled:
     @cached_property
     def unbound(self) -> DenseInstance:
         """Return the dense form without the rules that this reduction adds; pods on kept nodes may leave them."""
-        return unbound(self.problem, self.relaxed)
+        return unbound(self.problem, self._relaxed)
 
     @cached_property
     def grouped(self) -> Compiled:
@@ -179,7 +179,15 @@ class Compiled:
 
     @cached_property
     def relaxed(self) -> Instance:
-        """Return the sparse form with rules about nodes only: no plan of any kind costs less than its optimum."""
+        """Return the sparse form with rules about nodes only: no plan of any kind costs less than its optimum.
+
+        Its classes are those that redundancy has not divided.
+        """
+        whole = self.draft.undivided
+        return self._relaxed if whole is None else _finished(whole)._relaxed
+
+    @cached_property
+    def _relaxed(self) -> Instance:
         fixed = self._fixed(None)
         free = np.zeros_like(fixed)
         return build_instance(self.draft, self.classes, self.machines, fixed=fixed, bound=free, free=True)

@@ -33,6 +33,8 @@ class Question:
     """Pods that a plan moves at most, stops on the way counted; None: any number."""
     unmoved: frozenset[str] = frozenset()
     """Keys of pods that are to stay where they are though they might move: their moves had no order."""
+    apart: frozenset[str] = frozenset()
+    """Keys of workloads whose pods are classes of their own, because they lost their redundancy in shared ones."""
     still: bool = False
     """These are all that might move, because nothing is to move."""
 

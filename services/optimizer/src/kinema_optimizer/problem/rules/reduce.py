@@ -396,8 +396,10 @@ def reduce_rules(scene: Scene) -> ReducedRules:
     lonely = _lonely(scene, [affinity for affinity in between.affinities if single(affinity.counted.key)], census)
     united = together(asks, _able(scene, {**lonely, **kept.pods}, kept.nodes), marking.marks)
     stays = {**lonely, **united.stuck, **kept.pods}
+    needs = {**_needs(waiting, asks), **seats}
     return ReducedRules(
-        needs=MappingProxyType({**_needs(waiting, asks), **seats}),
+        needs=MappingProxyType(needs),
+        ruled=bool(needs or marking.marks or united.groups),
         marks=MappingProxyType(marking.marks),
         most=MappingProxyType(marking.most),
         bans=MappingProxyType({**_live_bans(scene, marking), **_daemon_bans(scene, marking)}),

@@ -84,3 +84,9 @@ class ReducedRules:
     """No pod is in two of them."""
     closed: frozenset[str] = frozenset()
     """Offers of which a new node would break an enforced spread."""
+    ruled: bool = False
+    """Rules between pods, redundancy aside, concern some."""
+    apart: frozenset[str] = frozenset()
+    """Workloads that caps of their classes keep on two nodes."""
+    shared: frozenset[str] = frozenset()
+    """Workloads whose redundancy the classes do not ensure: they share them with others."""
