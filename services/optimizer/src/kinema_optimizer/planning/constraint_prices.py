@@ -96,6 +96,7 @@ UNPRICED: Final = {
     "foreign-node": "another autoscaler deletes the node",
     "gated": "the pod is pending: without its gate the cluster costs more",
     "namespace-terminating": "the pod ends with its namespace",
+    "out-of-scope": "the settings leave its node to others",
     "restless": "the workload can move once it is at rest",
     "unknown-node": "the node has no price",
 }
