@@ -155,6 +155,8 @@ async def test_offers_and_nodes(client: Client) -> None:
         "max_pods": 110,
         "allocatable_cpu_m": 1930,
         "allocatable_memory_bytes": 6552341708,
+        "labels": {},
+        "taints": [],
     }
     _, nodes = await client.call("GET", "/cloud/v1/nodes")
     assert [node["name"] for node in nodes] == ["tiny-1", "tiny-2", "tiny-3"]
