@@ -17,6 +17,7 @@ from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.request.balance import balanced
 from kinema_optimizer.request.choice import Choice, choose
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import RecordedStop, WorkStop
 
 OFFERS = tuple(
     msgspec.structs.replace(offer(machine, zone=zone, cpu=cpu, memory=4 * cpu, price=price), watts=watts)
@@ -139,3 +140,12 @@ def test_pods_that_move_anyway_go_where_their_workload_has_fewest() -> None:
     for name in ("web", "api"):
         zones = Counter(one.to for one in plan.placements if one.pod.startswith(f"shop/{name}"))
         assert set(zones.values()) == {1}
+
+
+def test_a_choice_is_made_again_from_its_record() -> None:
+    """Stopped where the recorded solve stopped, the plans to choose from are the same, and so is the choice."""
+    given = unguarded(choice=Choice(within_percent=5))
+    first = plan_for(spread_out(), OFFERS, now=NOW, settings=given, stop=WorkStop(7))
+    again = plan_for(spread_out(), OFFERS, now=NOW, settings=given, stop=RecordedStop(first.solve))
+    assert msgspec.structs.replace(again, solve=first.solve) == first
+    assert again.solve.stops == first.solve.stops

@@ -188,7 +188,7 @@ def with_unplaceable(question: Question) -> Question:
 
 def with_seated(question: Question, plan: Plan) -> Question:
     """Return the question without those pods in its options for which the plan has a place after all."""
-    waiting = question.options.waiting
+    waiting = question.options.waiting or frozenset()
     left = waiting - {one.pod for one in plan.placements if one.source is None}
     return question if left == waiting else replace(question, options=replace(question.options, waiting=left))
 
