@@ -191,7 +191,7 @@ class Publisher:
         if not isinstance(error, NoResponderError):
             return error
         try:
-            await self._reader.head(stream)
+            await self._reader.extent(stream)
         except BusSetupError as setup:
             return setup
         except BusUnavailableError:
