@@ -94,7 +94,9 @@ class Recording:
         """An effect of Kinema, begun and at once made."""
         one = Step(id=f"{kind}/{target}/1", kind=kind, target=target, replicas_from=before, replicas_to=after)  # type: ignore[arg-type]
         self.log(StepStarted(plan="p", step=one, fencing=1, deadline=NOW), minute)
-        figures = FrozenMap({"replicas": after}) if kind == "surge-down" else FrozenMap({})
+        figures: FrozenMap[int | float | str] = (
+            FrozenMap({"replicas": after}) if kind == "surge-down" else FrozenMap({})
+        )
         self.log(StepSucceeded(plan="p", step=one.id, fencing=1, outcome="done", figures=figures), minute + 0.01)
 
     def scenario(self, until: float = 60) -> Loaded:
@@ -166,7 +168,7 @@ def test_what_others_did_to_nodes_is_a_fault() -> None:
     recording.delta(5, node("n2", zone="b", unschedulable=True))
     recording.delta(15, node("n2", zone="b"))
     for minute in (16, 18):
-        refused = FrozenMap({"offer": "m8/a/on-demand"})
+        refused: FrozenMap[int | float | str] = FrozenMap({"offer": "m8/a/on-demand"})
         body = StepFailed(
             plan="p", step="boot/x", fencing=1, reason="stock-out", detail="", retry=True, figures=refused
         )
