@@ -335,6 +335,15 @@ def _halved_often() -> tuple[Cluster, Plan]:
     return before, plan_for(before, offers(), to={f"shop/web-{n}": "n1" for n in range(20, 40)}, delete=["n2"])
 
 
+async def test_budget_lets_the_only_node_of_a_cluster_be_replaced() -> None:
+    """Twenty pods share a node: no part of them would let it go, so that all of them may move, unless none may."""
+    before = cluster(node("n1"), *deployed("web", ["n1"] * 20, cpu=50), version=7)
+    to = {f"shop/web-{n}": "new" for n in range(20)}
+    plan = plan_for(before, offers(), to=to, boot={"new": offers()[0].name}, delete=["n1"])
+    assert isinstance(await Court(restart_price_usd=0.0).judge(plan, before), PlanAccepted)
+    assert (await refusal(Court(restart_price_usd=0.0, max_moves_fraction=0.0), plan, before)).rule == "budget"
+
+
 async def test_budget_of_a_small_cluster_lets_it_empty_a_node() -> None:
     """Ten pods may move however small a share is set, as long as any may; the default share is a quarter."""
     before, plan = halved()

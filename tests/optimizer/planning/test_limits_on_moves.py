@@ -229,3 +229,10 @@ def test_new_requests_restart_no_more_pods_than_may_move() -> None:
     plan = optimizer_plan(state, on_sale, settings=PlanningSettings(), forecasts=(falling, rising))
     assert [one.workload for one in plan.resizes] == ["Deployment/shop/w3"]
     assert plan.moves + plan.restarts == 10
+
+
+def test_the_only_node_of_a_cluster_is_replaced_by_a_smaller_one() -> None:
+    """Its dozen pods are more than a quarter, or than ten: a plan may move them all the same."""
+    state = cluster(node("n1"), *(one for n in range(12) for one in deployed(f"w{n:02d}", ["n1"], cpu=50)))
+    plan = optimizer_plan(state, (M2, M4), settings=PlanningSettings(), work=WORK)
+    assert (plan.cost.after, plan.moves) == (0.1, 12)

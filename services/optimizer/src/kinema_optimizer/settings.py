@@ -67,8 +67,8 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     max_moves: int | None = None
     """Most pods that a plan moves, where the window sets no number; null: any number. A stop counts too."""
     max_moves_fraction: float = 0.25
-    """Most pods that a plan to save moves or restarts, as a share of all pods; above 0, ten pods always may. The
-    decider needs the same value."""
+    """Most pods that a plan to save moves or restarts, as a share of all pods; above 0, ten pods always may, and
+    those of a cluster's only node. The decider needs the same value."""
     preference_price_usd: float = 0.000001
     """USD per hour that each weight point of a preferred rule is worth; W for the objective `energy`. To six decimals.
 

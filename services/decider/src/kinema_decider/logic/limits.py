@@ -41,8 +41,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     restart_watt_hours: float = 0.5
     """The same for plans that save energy: what the price above buys at $0.20 per kWh."""
     max_moves_fraction: float = 0.25
-    """Most pods moved or restarted by one plan, as a share of all pods; above 0, ten pods always may. An operator may
-    approve a plan with more. The optimizer needs the same value."""
+    """Most pods moved or restarted by one plan, as a share of all pods; above 0, ten pods always may, and those
+    of a cluster's only node. An operator may approve a plan with more. The optimizer needs the same value."""
     redundancy: bool = True
     """A plan leaves no workload that is on several nodes on one, nor in fewer zones than now; pods of Jobs aside. The
     optimizer needs the same value."""

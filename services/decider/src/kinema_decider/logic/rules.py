@@ -299,7 +299,8 @@ def budget(case: DecisionInput) -> Rejection | None:
     """Reject a plan that moves or restarts more than a fraction of the pods, unless an operator approved it."""
     pods = len(case.plan.placements) + len(case.plan.unplaced)
     touched = case.plan.moves + case.plan.restarts
-    most = most_moves(pods, case.limits.max_moves_fraction)
+    nodes = (*(one.source for one in case.plan.placements), *(None for _ in case.plan.unplaced))
+    most = most_moves(nodes, case.limits.max_moves_fraction)
     if case.approved or case.plan.by or most is None or touched <= most:
         return None
     return _reject(

@@ -91,7 +91,8 @@ class Request:
         """
         if self.mode != "reschedule":
             return None
-        most = most_moves(len(listed_by_key(self.cluster)), self.settings.max_moves_fraction)
+        nodes = (pod.node for pod in listed_by_key(self.cluster).values())
+        most = most_moves(nodes, self.settings.max_moves_fraction)
         movable = len(mobility(self.cluster, self.now, self.settings.mobility).strategy)
         return None if most is None or movable <= most else most
 
