@@ -209,6 +209,27 @@ async def _roll(ground: Ground) -> None:
     await ground.perform("finalize-rollout", made.target, uid=made.uid)
 
 
+async def _resize(ground: Ground) -> None:
+    made = await ground.workload("Deployment")
+    app = made.path.rpartition("/")[2]
+
+    async def kubelet() -> None:
+        while True:
+            for pod in await ground.ready(app, 2):
+                resources = pod["spec"]["containers"][0]["resources"]
+                status = {**pod["status"]["containerStatuses"][0], "resources": resources}
+                path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}/status"
+                await ground.admin.patch(path, {"status": {"containerStatuses": [status]}})
+            await asyncio.sleep(0.1)
+
+    playing = asyncio.create_task(kubelet())
+    try:
+        await ground.perform("resize", made.target, uid=made.uid, requests=FrozenMap({"cpu": 12}))
+    finally:
+        playing.cancel()
+    assert made.victim in {uid(pod) for pod in await ground.ready(app, 2)}
+
+
 async def _evict(ground: Ground) -> None:
     made = await ground.workload("StatefulSet")
     await ground.perform("evict", made.target, uid=made.uid, pods=(made.victim,))
@@ -258,6 +279,7 @@ CAPABILITIES: Mapping[str, Callable[[Ground], Awaitable[None]]] = {
     "surge a ReplicaSet": lambda ground: _surge(ground, "ReplicaSet"),
     "surge a ReplicationController": lambda ground: _surge(ground, "ReplicationController"),
     "hold an autoscaler": _hold,
+    "resize a Deployment": _resize,
     "roll a Deployment": _roll,
     "evict from a StatefulSet": _evict,
     "tell people": _tell,

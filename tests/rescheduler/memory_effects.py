@@ -49,6 +49,8 @@ class MemoryWriter:
         self._after = after
         self._templates: dict[str, Amounts] = {}
         """Requests and rules before our rolling update, by workload."""
+        self.resizes = True
+        """Whether kubelets do what they are asked for."""
         self.made: Counter[tuple[str, str]] = Counter()
         """Effects that changed something, by plan and step id."""
 
@@ -63,16 +65,8 @@ class MemoryWriter:
             case "clear-preferred-nodes":
                 key = steering_key(order.step.target, order.step.uid)
                 made = Made("done" if self._cluster.steering.pop(key, None) else "adopted")
-            case "surge-up":
-                made = self._surge_up(order)
-            case "surge-down":
-                made = self._surge_down(order)
-            case "evict":
-                made = self._evict(order)
-            case "roll":
-                made = self._roll(order)
-            case "finalize-rollout" | "revert":
-                made = self._restore(order)
+            case "surge-up" | "surge-down" | "evict" | "resize" | "roll" | "finalize-rollout" | "revert":
+                made = self._move(order)
             case "boot" | "delete" | "unknown":
                 raise PermanentError("invalid", f"a {order.step.kind} is no effect on the cluster")
         self.record(order, made)
@@ -125,6 +119,18 @@ class MemoryWriter:
         return Made("done")
 
     # --- workloads
+
+    def _move(self, order: Order) -> Made:
+        effects = {
+            "surge-up": self._surge_up,
+            "surge-down": self._surge_down,
+            "evict": self._evict,
+            "resize": self._resize,
+            "roll": self._roll,
+            "finalize-rollout": self._restore,
+            "revert": self._restore,
+        }
+        return effects[order.step.kind](order)
 
     def _workload(self, step: Step) -> Workload:
         workload = self._cluster.workloads.get(step.target)
@@ -182,6 +188,20 @@ class MemoryWriter:
                 raise TransientError("budget", f"{budget.key} allows none")
         self._cluster.end(victims[0])
         return Made("done")
+
+    def _resize(self, order: Order) -> Made:
+        workload, requests = self._workload(order.step), order.step.requests
+        if not self.resizes:
+            raise PermanentError("infeasible", f"{workload.key} cannot be resized")
+        if requests.items() <= workload.template_requests.items():
+            return Made("adopted", _generation(workload))
+        for pod in self._cluster.pods_of(workload):
+            changed = replace(pod, requests=FrozenMap({**pod.requests, **requests}))
+            self._cluster.pods[pod.key] = changed
+        self._cluster.workloads[workload.key] = replace(
+            workload, template_requests=FrozenMap({**workload.template_requests, **requests})
+        )
+        return Made("done", _generation(workload))
 
     def _roll(self, order: Order) -> Made:
         workload = self._workload(order.step)

@@ -104,6 +104,31 @@ def test_while_a_container_is_resized_the_larger_requests_count() -> None:
     assert found.requests["cpu"] == 400
 
 
+@pytest.mark.parametrize(
+    ("policy", "reported", "resizable"),
+    [
+        (None, True, ("cpu", "memory")),
+        ([{"resourceName": "memory", "restartPolicy": "RestartContainer"}], True, ("cpu",)),
+        ([{"resourceName": "cpu", "restartPolicy": "NotRequired"}], True, ("cpu", "memory")),
+        (None, False, ()),
+    ],
+)
+def test_a_kubelet_that_reports_resources_resizes_in_place(
+    policy: object, reported: bool, resizable: tuple[str, ...]
+) -> None:
+    """Without a restart where the policy of every container allows it; a kubelet that reports none does not at all."""
+    item = container("main", cpu="1", memory=None)
+    found = read(
+        containers=[{**item, "resizePolicy": policy}] if policy else [item],
+        status={
+            "phase": "Running",
+            "containerStatuses": [{"name": "main", **({"resources": {"requests": {"cpu": "1"}}} if reported else {})}],
+        },
+    )
+    assert isinstance(found, Pod)
+    assert found.resizable == resizable
+
+
 @pytest.mark.parametrize("quantity", ["NaN", "1_000", "-1", "12e6Mi", "\u0661", "1e30", ""])
 def test_a_quantity_that_is_none_quarantines_the_pod_and_freezes_its_node(quantity: str) -> None:
     """What other clients let pass is refused, with the path in the object and the node it freezes."""

@@ -12,18 +12,22 @@ from tests.rescheduler.guarded import Guarded, fenced
 from tests.rescheduler.sim_world import sim_world
 from tests.support.kube_requests import single
 
-from kinema_core.events import Step
+from kinema_core.events import FrozenMap, Step
+from kinema_kubernetes.client import Client
 from kinema_kubernetes.objects import Json
 from kinema_kubernetes.rights import Right, Rule, covers
 from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.fenced import connect
 from kinema_rescheduler.kubernetes.pods import surge_up
+from kinema_rescheduler.kubernetes.resize import resize
 from kinema_rescheduler.kubernetes.rights import RULES
 from kinema_sim.scenarios.registry import SCENARIOS
 
 CONTROLLERS = "surge a ReplicationController"
 """The simulated cluster has none: a script answers for them."""
+RESIZES = "resize a Deployment"
+"""Nor has it kubelets that resize pods."""
 
 
 class Scripted(Guarded):
@@ -39,6 +43,38 @@ class Scripted(Guarded):
         if path.endswith("/horizontalpodautoscalers"):
             return {"items": []}
         return {"metadata": {"uid": "rc", "resourceVersion": "1"}, "spec": {"replicas": 2, "selector": {"app": "old"}}}
+
+
+class Resizing(Guarded):
+    """Answers for a Deployment whose one pod was resized at once, and for its controller."""
+
+    def __init__(self, inner: Client, rules: Sequence[Rule]) -> None:
+        super().__init__(inner, rules)
+        self.known: dict[str, Json] = {kind: self._item(kind) for kind in ("deployments", "replicasets", "pods")}
+
+    def _item(self, kind: str) -> Json:
+        container = {"name": "c", "resources": {"requests": {"cpu": "10m"}}}
+        template = {"spec": {"containers": [container]}}
+        spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template, **template["spec"]}
+        owners = [{"uid": {"replicasets": "deployments", "pods": "replicasets"}.get(kind, "")}]
+        metadata = {"name": "web", "namespace": "shop", "uid": kind, "resourceVersion": "1", "ownerReferences": owners}
+        has = [{"name": "c", "resources": {"requests": {"cpu": "12m"}}}]
+        return {"metadata": metadata, "spec": spec, "status": {"containerStatuses": has}}
+
+    async def served(self, prefix: str) -> frozenset[str]:
+        """As a recent API server."""
+        return frozenset({"pods/resize"} if prefix == "/api/v1" else ())
+
+    async def answer(self, method: str, path: str, **more: Any) -> Json:
+        """The object of that path; the ReplicaSet has the Deployment's annotations, as its controller copies them."""
+        kind = next(kind for kind in self.known if f"/{kind}" in path)
+        if path.endswith(f"/{kind}"):
+            return {"items": [self.known[kind]]}
+        if method == "PATCH" and "annotations" in more["body"].get("metadata", {}):
+            given = {key: value for key, value in more["body"]["metadata"]["annotations"].items() if value}
+            for item in (self.known["deployments"], self.known["replicasets"]):
+                item["metadata"]["annotations"] = given
+        return self.known[kind]
 
 
 @pytest.fixture
@@ -66,6 +102,11 @@ async def used_by(ground: Ground, name: str, rules: Sequence[Rule]) -> set[Right
             replicas_to=3,
         )
         await surge_up(fenced(guarded), Order(step=step, plan="p", iteration="i"))
+        return guarded.used
+    if name == RESIZES:
+        guarded = Resizing(ground.admin.client, rules)
+        step = Step(id="r", kind="resize", target="Deployment/shop/web", requests=FrozenMap({"cpu": 12}))
+        await resize(fenced(guarded), Order(step=step, plan="p", iteration="i"))
         return guarded.used
     guarded = Guarded(ground.admin.client, rules)
     await forget_all(ground.admin)

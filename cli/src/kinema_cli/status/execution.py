@@ -251,7 +251,8 @@ def _nodes_to_come(steps: Steps, cluster: Cluster) -> Iterator[str]:
 
 
 def _held_up(workload: Workload, steps: Steps) -> Iterator[str]:
-    finishing = {step.target for step in steps.open if step.kind == "finalize-rollout"}  # Kinema has paused it
+    # Kinema has paused it.
+    finishing = {step.target for step in steps.open if step.kind in {"finalize-rollout", "resize"}}
     if workload.paused and workload.key not in finishing:
         resume = f"kubectl -n {workload.namespace} rollout resume deployment/{workload.name}"
         yield f"{workload.key} is paused; its pods are replaced after `{resume}`"

@@ -17,6 +17,7 @@ StepKind: TypeAlias = Literal[
     "prefer-nodes",
     "surge-up",
     "surge-down",
+    "resize",
     "roll",
     "finalize-rollout",
     "evict",
@@ -46,7 +47,7 @@ class Step(Wire, frozen=True, kw_only=True, omit_defaults=False):
     replicas_from: int = 0
     replicas_to: int = 0
     requests: Amounts = EMPTY
-    """New requests per pod, for `roll`."""
+    """New requests per pod, for `roll` and `resize`."""
 
 
 class StepStarted(Body, frozen=True, kw_only=True):

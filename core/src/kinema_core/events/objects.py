@@ -222,6 +222,8 @@ class Pod(_Namespaced, frozen=True, kw_only=True, tag="Pod", tag_field="kind"):
     """Container restarts, all containers together."""
     last_restart: datetime | None = None
     """When a container last ended abnormally or by the out-of-memory killer."""
+    resizable: tuple[str, ...] = ()
+    """Resources (`cpu`, `memory`) whose requests its kubelet can change while it runs, without a restart."""
 
 
 WorkloadKind: TypeAlias = Literal[

@@ -132,7 +132,11 @@ class RedundancyLoss(Wire, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Resize(Wire, frozen=True, kw_only=True, omit_defaults=False):
-    """New requests of a workload's pods, applied by its rolling update. `workload` is `Type/namespace/name`."""
+    """New requests of a workload's pods. `workload` is `Type/namespace/name`.
+
+    They are applied in place where the plan leaves all pods on their nodes and the kubelets allow it, else by a rolling
+    update, which is what the plan keeps room for.
+    """
 
     workload: str
     requests_before: Amounts

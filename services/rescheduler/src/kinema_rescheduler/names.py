@@ -27,6 +27,9 @@ ROLLED: Final = vocabulary.ROLLED
 """Annotation of a workload under a rolling update by Kinema: what its template and strategy were before, as JSON."""
 ROLLED_BY: Final = "kinema.io/rolled-by"
 """Annotation of a template under a rolling update by Kinema, and of the pods made by it: id of the plan's proposal."""
+RESIZING: Final = "kinema.io/resizing"
+"""Annotation of a Deployment that Kinema has paused while its template follows its resized pods: id of the plan's
+proposal, with `/template` once the template is the new one."""
 CLAIMED: Final = "claimed"
 """Why nothing was written: another Kinema acts on the cluster."""
 STEERING_NAMESPACE: Final = "kube-system"

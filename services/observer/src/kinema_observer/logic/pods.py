@@ -27,7 +27,7 @@ from kinema_observer.logic.reading import (
     text_of,
     uid_of,
 )
-from kinema_observer.logic.requests import Reported, ceiling_of, containers_of, reported_of, requests_of
+from kinema_observer.logic.requests import Reported, ceiling_of, containers_of, reported_of, requests_of, resizable_of
 from kinema_observer.logic.rules import rules_of
 from kinema_observer.logic.wire import NOTHING, Condition
 
@@ -132,6 +132,7 @@ def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
         started=status.start_time,
         restarts=restarts,
         last_restart=last_restart,
+        resizable=resizable_of(spec, status.container_statuses or ()) if status.phase == "Running" else (),
     )
 
 

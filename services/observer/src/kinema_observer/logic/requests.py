@@ -33,6 +33,19 @@ def reported_of(statuses: Sequence[ContainerStatus]) -> Reported:
     )
 
 
+def resizable_of(spec: PodSpec, statuses: Sequence[ContainerStatus]) -> tuple[str, ...]:
+    """Return the resources of which a running pod's requests can change without a restart.
+
+    A kubelet that resizes pods reports what each container has. Requests of the pod as a whole stay as they are.
+    """
+    known = {item.name for item in statuses if item.resources is not NOTHING}
+    if not known or not known.issuperset(item.name for item in spec.containers) or meaning(bytes(spec.resources)):
+        return ()
+    policies = (policy for item in spec.containers for policy in item.resize_policy or ())
+    restarting = {policy.resource_name for policy in policies if policy.restart_policy != "NotRequired"}
+    return tuple(name for name in ("cpu", "memory") if name not in restarting)
+
+
 def requests_of(spec: PodSpec, reported: Reported = ()) -> Amounts:
     """Requests of a whole pod, and `pods: 1`; pods with equal texts share one map.
 

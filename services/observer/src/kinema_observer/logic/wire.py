@@ -219,6 +219,13 @@ class Namespace(Object):
 # --- pods and their templates
 
 
+class ResizePolicy(Wire):
+    """An entry of a container's `resizePolicy`."""
+
+    resource_name: str = ""
+    restart_policy: str = ""
+
+
 class Container(Wire):
     """A container, an init container or (init container that restarts always) a sidecar."""
 
@@ -226,6 +233,7 @@ class Container(Wire):
     resources: msgspec.Raw = NOTHING
     ports: msgspec.Raw = NOTHING
     restart_policy: str | None = None
+    resize_policy: list[ResizePolicy] | None = None
 
 
 class Resources(Wire):

@@ -177,12 +177,23 @@ def _given_back(plan: Plan | None, node: str) -> bool:
 
 
 def _roll(done: _Done) -> _Text:
+    asked = _asked(done)
+    note = f"; each requests {asked} from now on, as forecast from its usage" if asked else ""
+    return _Text("Rolling", "Roll", "a rolling update moves its pods" + note)
+
+
+def _resize(done: _Done) -> _Text:
+    return _Text(
+        "Resized", "Resize", f"each pod requests {_asked(done)} now, as forecast from its usage; none restarted"
+    )
+
+
+def _asked(done: _Done) -> str:
+    """Return old and new requests of a step; empty where it changes none."""
     step, plan = done.step, done.background.plan
     resizes = plan.resizes if plan is not None else ()
     before = next((one.requests_before for one in resizes if one.workload == step.target), EMPTY)
-    asked = ", ".join(_change(name, before.get(name), amount) for name, amount in sorted(step.requests.items()))
-    note = f"; each requests {asked} from now on, as forecast from its usage" if asked else ""
-    return _Text("Rolling", "Roll", "a rolling update moves its pods" + note)
+    return ", ".join(_change(name, before.get(name), amount) for name, amount in sorted(step.requests.items()))
 
 
 def _change(name: str, before: int | None, after: int) -> str:
@@ -214,6 +225,7 @@ _DONE: Final[Mapping[StepKind, Callable[[_Done], _Text]]] = {
     "surge-up": _up,
     "surge-down": _down,
     "evict": _evict,
+    "resize": _resize,
     "roll": _roll,
     # It ends the way back to the old template, too; the Event before it says what came of the update.
     "finalize-rollout": lambda _: _Text(

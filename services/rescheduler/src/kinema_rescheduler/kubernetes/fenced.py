@@ -43,6 +43,11 @@ class FencedClient:
         with _effects():
             return await self.client.items(path, **query)
 
+    async def served(self, prefix: str) -> frozenset[str]:
+        """Return the resources that are served under `/api/v1` or `/apis/GROUP/VERSION`."""
+        with _effects():
+            return await self.client.served(prefix)
+
     async def create(self, path: str, body: Json, *, manager: str = FIELD_MANAGER) -> Json:
         """Create an object or a subresource."""
         with _effects():

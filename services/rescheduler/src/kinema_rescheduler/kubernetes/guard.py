@@ -20,6 +20,7 @@ from kinema_rescheduler.names import (
     FENCING,
     FLOOR_BEFORE,
     PLAN,
+    RESIZING,
     ROLLED,
     ROLLED_BY,
     STEERING_NAMESPACE,
@@ -32,14 +33,15 @@ _GROUP: Final = "admissionregistration.k8s.io/v1"
 _ANNOTATIONS: Final = {
     "nodes": (PLAN, FENCING),
     "pods": (DELETION_COST, COST_BEFORE, PLAN, FENCING),
-    "deployments": (ROLLED, PLAN, FENCING),
-    "replicasets": (ROLLED, PLAN, FENCING),
+    "deployments": (ROLLED, RESIZING, PLAN, FENCING),
+    "replicasets": (ROLLED, RESIZING, PLAN, FENCING),
     "horizontalpodautoscalers": (FLOOR_BEFORE, PLAN, FENCING),
 }
 _LABELS: Final = {"nodes": (DISRUPTED,), "deployments": (BOUNDS_BEFORE,)}
 _SPEC: Final = {
     "nodes": ("taints",),
-    "deployments": ("strategy", "template"),
+    "deployments": ("strategy", "template", "paused"),
+    "replicasets": ("template",),
     "horizontalpodautoscalers": ("minReplicas", "maxReplicas"),
 }
 """Fields that the rescheduler changes, by resource; all others stay."""
@@ -71,9 +73,9 @@ def _same(new: str, old: str, but: str) -> str:
     return f"({kept} && {old}.all(k, k in {but} || k in {new}))"
 
 
-def _containers() -> str:
-    """Return an expression: of the containers of a template only requests of CPU and memory differ."""
-    new, old = "object.spec.template.spec.containers", "oldObject.spec.template.spec.containers"
+def _containers(spec: str) -> str:
+    """Return an expression: of the containers of a pod's specification only requests of CPU and memory differ."""
+    new, old = f"object.{spec}.containers", f"oldObject.{spec}.containers"
     resources = (_field("c", "resources"), _field("o", "resources"))
     requests = (_field(resources[0], "requests"), _field(resources[1], "requests"))
     same = f"o.name == c.name && {_same('c', 'o', _list(['resources']))}"
@@ -105,6 +107,7 @@ _VARIABLES: Final = {
 _UPDATED: Final = f"!variables.updates || !(variables.kind in {_list(_ANNOTATIONS)})"
 _CREATED: Final = ("nodes", "pods/eviction", "configmaps", "leases")
 _IS: Final = "variables.kind != '{}'"
+_TEMPLATES: Final = f"!(variables.kind in {_list(('deployments', 'replicasets'))})"
 _CONTROLLERS: Final = "!(variables.kind.endsWith('/scale'))"
 _OWN: Final = {"configmaps": _names("configmaps"), "leases": _names("leases")}
 _FOREIGN_TAINTS: Final = f".filter(t, t.key != '{DISRUPTED}')"
@@ -151,7 +154,7 @@ VALIDATIONS: Final = (
         "it changes the type of a rollout",
     ),
     (
-        f"{_IS.format('deployments')} || !variables.updates || "
+        f"{_TEMPLATES} || !variables.updates || "
         f"({_same('object.spec.template', 'oldObject.spec.template', _list(['metadata', 'spec']))} && "
         f"{_same('variables.template', 'variables.templateBefore', _list(['annotations']))} && "
         f"{_same('variables.marks', 'variables.marksBefore', _list([ROLLED_BY]))} && "
@@ -159,8 +162,12 @@ VALIDATIONS: Final = (
         "it changes a pod template beyond the requests of its containers",
     ),
     (
-        f"{_IS.format('deployments')} || !variables.updates || ({_containers()})",
+        f"{_TEMPLATES} || !variables.updates || ({_containers('spec.template.spec')})",
         "it changes containers beyond their requests of CPU and memory",
+    ),
+    (
+        f"{_IS.format('pods/resize')} || ({_containers('spec')})",
+        "it resizes containers beyond their requests of CPU and memory",
     ),
     (
         f"{_IS.format('horizontalpodautoscalers')} || !variables.updates || "
@@ -195,7 +202,10 @@ VALIDATIONS: Final = (
 """Conditions of a write, and what a write does that breaks it."""
 
 _WRITES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("", ("nodes", "pods", "pods/eviction", "pods/status", "replicationcontrollers/scale", "configmaps")),
+    (
+        "",
+        ("nodes", "pods", "pods/eviction", "pods/status", "pods/resize", "replicationcontrollers/scale", "configmaps"),
+    ),
     ("apps", ("deployments", "replicasets", "deployments/scale", "replicasets/scale")),
     ("autoscaling", ("horizontalpodautoscalers",)),
     ("coordination.k8s.io", ("leases",)),

@@ -43,9 +43,15 @@ RULES: Final = (
         resources=("pods",),
         verbs=("list", "get", "patch"),
     ),
+    Rule(
+        purpose="changes the requests of pods while they run",
+        resources=("pods/resize",),
+        verbs=("patch",),
+        without="requests change by rolling updates only",
+    ),
     Rule(purpose="evicts pods within disruption budgets", resources=("pods/eviction",), verbs=("create",)),
     Rule(
-        purpose="reads workloads, and patches the template of a Deployment that rolls",
+        purpose="reads workloads, and patches the template of a Deployment that rolls or was resized",
         group="apps",
         resources=("deployments",),
         verbs=("list", "get", "patch"),
@@ -57,7 +63,7 @@ RULES: Final = (
         verbs=("get",),
     ),
     Rule(
-        purpose="ends rolls: removes the annotations that the controller copied",
+        purpose="ends rolls and resizes: removes the annotations that the controller copied, and changes requests",
         group="apps",
         resources=("replicasets",),
         verbs=("list", "patch"),

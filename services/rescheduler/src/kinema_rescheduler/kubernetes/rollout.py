@@ -67,7 +67,7 @@ def _rolled(workload: Json, order: Order) -> Json | None:
     if strategy.get("type") == "Recreate":
         raise PermanentError("held", f"{step.target} cannot run two generations side by side (strategy Recreate)")
     template, bounds = spec["template"]["spec"], bounds_before(workload)
-    containers = _containers(template["containers"], step.requests)
+    containers = requested(template["containers"], step.requests)
     before = Before(
         plan=order.plan,
         strategy={"type": "RollingUpdate", "rollingUpdate": bounds},
@@ -98,8 +98,8 @@ def _rolled(workload: Json, order: Order) -> Json | None:
     }
 
 
-def _containers(containers: list[Json], wanted: Amounts) -> list[Json]:
-    """New requests of each container, so that they add up to what was wanted per pod (no more than its limit each)."""
+def requested(containers: list[Json], wanted: Amounts) -> list[Json]:
+    """Return new requests of each container as a patch: they add up to what is wanted per pod, within its limits."""
     patches: dict[str, dict[str, str]] = {container["name"]: {} for container in containers}
     for resource in sorted(wanted):
         current = {item["name"]: _requested(item, resource) for item in containers}
@@ -224,12 +224,12 @@ async def finalize_rollout(api: FencedClient, order: Order) -> Made:
     except NotFoundError:
         return Made("void")
     await api.disown(path)
-    await _forgotten(api, order, workload, calm=1 if generation(workload) > read else _CALM)
+    await forget(api, order, workload, mark=ROLLED, calm=1 if generation(workload) > read else _CALM)
     return Made("done" if changed else "adopted", FrozenMap(generation=generation(workload)))
 
 
-async def _forgotten(api: FencedClient, order: Order, ended: Json, *, calm: int) -> None:
-    """Remove the annotation from the ReplicaSets until it cannot come again: the controller has seen the end.
+async def forget(api: FencedClient, order: Order, ended: Json, *, mark: str, calm: int = 1) -> None:
+    """Remove an annotation from the ReplicaSets until it cannot come again: the controller has seen the end.
 
     A new generation that is observed shows that at once. To take off an annotation alone makes none, and a try before
     this one may have made it: then the mark must stay away for `calm` looks.
@@ -240,20 +240,20 @@ async def _forgotten(api: FencedClient, order: Order, ended: Json, *, calm: int)
             workload = await api.get(workload_path(order.step.target))
         except NotFoundError:
             return  # its ReplicaSets go with it
-        seen = _observed(workload) >= generation(ended) or uid(workload) != uid(ended)
-        sets = await _sets(api, order, ended)
-        marked = [item for item in sets if ROLLED in annotations_of(item)]
+        seen = observed(workload) >= generation(ended) or uid(workload) != uid(ended)
+        sets = await sets_of(api, order, ended)
+        marked = [item for item in sets if mark in annotations_of(item)]
         for replica_set in marked:
             with suppress(NotFoundError):
-                await api.patch(_path(replica_set), {"metadata": {"annotations": {ROLLED: None}}})
+                await api.patch(path_of(replica_set), {"metadata": {"annotations": {mark: None}}})
         still = still + 1 if seen and not marked else 0
         if still == calm:
             return
         await api.pause(_PAUSE)
-    raise TransientError("not-ready", f"{order.step.target}: its controller has not seen the end of its rolling update")
+    raise TransientError("not-ready", f"{order.step.target}: its controller has not seen the end of its update")
 
 
-def _observed(workload: Json) -> int:
+def observed(workload: Json) -> int:
     """Return the newest generation that its controller has worked with."""
     return int((workload.get("status") or {}).get("observedGeneration") or 0)
 
@@ -271,7 +271,7 @@ def _resumed(workload: Json) -> Json | None:
     }
 
 
-async def _sets(api: FencedClient, order: Order, workload: Json) -> list[Json]:
+async def sets_of(api: FencedClient, order: Order, workload: Json) -> list[Json]:
     """Return the ReplicaSets of a Deployment."""
     namespace = order.step.target.split("/")[1]
     path = workload_path(f"ReplicaSet/{namespace}/-").removesuffix("/-")
@@ -283,6 +283,7 @@ async def _sets(api: FencedClient, order: Order, workload: Json) -> list[Json]:
     ]
 
 
-def _path(replica_set: Json) -> str:
+def path_of(replica_set: Json) -> str:
+    """Return the path of a ReplicaSet."""
     metadata = replica_set["metadata"]
     return workload_path(f"ReplicaSet/{metadata['namespace']}/{metadata['name']}")

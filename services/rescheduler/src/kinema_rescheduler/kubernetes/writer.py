@@ -13,6 +13,7 @@ from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.nodes import check_deletable, clear_preferred_nodes, prefer_nodes, taint, untaint
 from kinema_rescheduler.kubernetes.pods import evict, revert, surge_down, surge_up
+from kinema_rescheduler.kubernetes.resize import resize
 from kinema_rescheduler.kubernetes.rollout import finalize_rollout, roll
 from kinema_rescheduler.kubernetes.volumes import Attachments
 
@@ -25,6 +26,7 @@ _EFFECTS: Final[Mapping[StepKind, Callable[[FencedClient, Order], Awaitable[Made
     "clear-preferred-nodes": clear_preferred_nodes,
     "surge-up": surge_up,
     "surge-down": surge_down,
+    "resize": resize,
     "roll": roll,
     "finalize-rollout": finalize_rollout,
     "evict": evict,

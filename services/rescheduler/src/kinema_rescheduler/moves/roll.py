@@ -22,6 +22,51 @@ def begin_roll(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload)
     return MoveDecision(ctx.intend(steer)) if nodes else _patch(ctx, movers, workload)
 
 
+def resize_in_place(ctx: ExecutionContext, movers: WorkloadMoves) -> MoveDecision | None:
+    """Change the requests of the pods where they are; None where they have to be replaced.
+
+    That takes kubelets that do it without a restart, and a plan that leaves each pod on its node.
+    """
+    workload = movers.workload
+    if workload is None or workload.type != "Deployment" or not ctx.limits.resize_in_place:
+        return None
+    step = Step(
+        id=unit_id("resize", movers.key, 1),
+        kind="resize",
+        target=movers.key,
+        uid=workload.uid,
+        requests=_new_requests(movers, workload),
+    )
+    failed = ctx.progress(step.id)
+    if failed is not None and failed.lost:
+        # The state may yet show the requests that were taken back.
+        is_old = any(pod.key in ctx.mobility.held for pod in movers.pods)
+        return WAIT if is_old and not ctx.passed(failed.ended, ctx.limits.observed_seconds) else None
+    places = {place.uid: place.to for place in ctx.plan.placements}
+    stays = all(
+        places.get(pod.uid) == pod.node and pod.ready and step.requests.keys() <= set(pod.resizable)
+        for pod in movers.pods
+    )
+    return MoveDecision(ctx.intend(step)) if step.requests and stays else None
+
+
+def resizing(ctx: ExecutionContext, movers: WorkloadMoves) -> MoveDecision | None:
+    """Go on with a resize in place; None where there is none, or a rolling update has followed it.
+
+    One that failed for good is over: a rolling update begins as soon as there is room for it.
+    """
+    resize = ctx.unit("resize", movers.key, 1)
+    followed = any(ctx.unit(kind, movers.key, 1) is not None for kind in ("prefer-nodes", "roll"))
+    if resize is None or followed:
+        return None
+    return OVER if resize.over else MoveDecision(ctx.intend(resize.step))
+
+
+def resized(ctx: ExecutionContext, workload: str) -> bool:
+    """Return whether the pods of a workload have their new requests without having been replaced."""
+    return ctx.done(unit_id("resize", workload, 1))
+
+
 def _patch(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload) -> MoveDecision:
     step = Step(
         id=unit_id("roll", movers.key, 1),

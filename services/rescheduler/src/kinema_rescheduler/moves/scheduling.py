@@ -14,7 +14,7 @@ from kinema_core.model.volumes import with_attachments
 from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.decision import OVER, WAIT, Blocked, MoveDecision, blocked, fail, skip, steering
 from kinema_rescheduler.moves.evict import evict
-from kinema_rescheduler.moves.roll import begin_roll, roll, rolled, unrolled
+from kinema_rescheduler.moves.roll import begin_roll, resize_in_place, resized, resizing, roll, rolled, unrolled
 from kinema_rescheduler.moves.room import Room, free_room
 from kinema_rescheduler.moves.surge import restoring, surge, unfinished
 from kinema_rescheduler.moves.waiting import hopeless
@@ -22,7 +22,7 @@ from kinema_rescheduler.moves.workloads import WorkloadMoves, movers
 from kinema_rescheduler.names import unit_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext
 
-_UNIT_KINDS: Final = ("roll", "evict", "surge-up", "prefer-nodes")
+_UNIT_KINDS: Final = ("resize", "roll", "evict", "surge-up", "prefer-nodes")
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _due(ctx: ExecutionContext, item: WorkloadMoves, wave: int) -> WorkloadMoves
 def _left(ctx: ExecutionContext, item: WorkloadMoves) -> bool:
     """Return whether a workload still has to move something."""
     if item.strategy == "rolling":
-        return ctx.unit("roll", item.key, 1) is None
+        return ctx.unit("roll", item.key, 1) is None and not resized(ctx, item.key)
     return bool(item.victims)
 
 
@@ -134,7 +134,7 @@ def _go_on(ctx: ExecutionContext, item: WorkloadMoves) -> MoveDecision:
     if number == 0:
         return OVER
     if item.strategy == "rolling":
-        return roll(ctx, item)
+        return resizing(ctx, item) or roll(ctx, item)
     forbidden = _forbidden(ctx, item, number)
     if forbidden is not None:
         return skip(ctx, item, "held", forbidden)
@@ -319,7 +319,7 @@ def _begin_one(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later:
     if not item.healthy:
         return blocked(ctx, item, "not-ready", "not all of its pods are Ready and up to date")
     if item.strategy == "rolling":
-        return _begin_roll(ctx, room, item)
+        return resize_in_place(ctx, item) or _begin_roll(ctx, room, item)
     return _begin_unit(ctx, room, item, later=later)
 
 

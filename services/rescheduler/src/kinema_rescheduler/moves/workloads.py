@@ -119,7 +119,12 @@ def _strategy(ctx: ExecutionContext, key: str, victims: list[Pod], places: Mappi
 
     `stay` when one of the pods may not move.
     """
-    begun: tuple[tuple[StepKind, Strategy], ...] = (("roll", "rolling"), ("evict", "evict"), ("surge-up", "surge"))
+    begun: tuple[tuple[StepKind, Strategy], ...] = (
+        ("roll", "rolling"),
+        ("resize", "rolling"),
+        ("evict", "evict"),
+        ("surge-up", "surge"),
+    )
     for kind, strategy in begun:
         if ctx.unit(kind, key, ctx.units.get(key, 0)) is not None:
             return strategy

@@ -293,7 +293,7 @@ class ExecutionContext:
         """Number of the last move of every workload that was touched."""
         last: dict[str, int] = {}
         for progress in self.execution.steps.values():
-            if progress.step.kind in {"prefer-nodes", "surge-up", "evict", "roll"}:
+            if progress.step.kind in {"prefer-nodes", "surge-up", "evict", "roll", "resize"}:
                 number = int(progress.step.id.rpartition("/")[2])
                 last[progress.step.target] = max(number, last.get(progress.step.target, 0))
         return last

@@ -33,6 +33,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     would take it: then the plan is aborted."""
     roll_seconds: float = 3600.0
     """Maximum duration of a rolling update that makes progress."""
+    resize_in_place: bool = True
+    """Requests are changed while the pods run, where the plan leaves them on their nodes and their kubelets do it
+    without a restart; false: always by a rolling update."""
+    resize_seconds: float = 300.0
+    """Maximum duration of that. A resize that its kubelet defers or refuses is followed by a rolling update."""
     evict_seconds: float = 900.0
     """Time for which a disruption budget may refuse an eviction."""
     delete_seconds: float = 600.0
@@ -94,6 +99,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         waiting = {
             "boot": self.boot_seconds,
             "surge-up": self.pods_ready_seconds,
+            "resize": self.resize_seconds,
             "roll": self.roll_seconds,
             "evict": self.evict_seconds,
             "delete": self.delete_seconds,
