@@ -57,7 +57,8 @@ def until_completed(installed: Installed) -> dict[str, Any]:
     deadline = time.monotonic() + SECONDS
     while True:
         installed.kubelet.check()
-        plans = json.loads(in_pod(installed, "kinema plans -o json"))["plans"]
+        # Before the first proposal the command ends with an error.
+        plans = json.loads(in_pod(installed, """kinema plans -o json || echo '{"plans": []}'"""))["plans"]
         assert time.monotonic() < deadline, plans
         for plan in plans:
             if plan["phase"] == HELD and not approved:
