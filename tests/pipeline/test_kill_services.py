@@ -39,8 +39,9 @@ BACKWARD = {"taint.done": ("untaint",), "roll.effected": ("revert", "aborted")}
 
 
 def test_every_fault_point_is_walked() -> None:
-    """A new fault point cannot be forgotten here."""
-    assert set(points_of(*chain(*FORWARD, *BACKWARD.values()))) == set(FAULT_POINTS)
+    """A new fault point cannot be forgotten here. No kubelet of the simulator resizes pods in place."""
+    walked = set(points_of(*chain(*FORWARD, *BACKWARD.values())))
+    assert walked == set(FAULT_POINTS) - set(points_of("resize"))
 
 
 @pytest.mark.parametrize("steps", FORWARD, ids="-".join)

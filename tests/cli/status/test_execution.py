@@ -40,6 +40,7 @@ from kinema_core.events import (
     StepStarted,
     StepSucceeded,
 )
+from kinema_rescheduler.plan.limits import Limits
 
 WEB = "Deployment/shop/web"
 UP = Step(id=f"surge-up/{WEB}/1", kind="surge-up", target=WEB, replicas_from=2, replicas_to=3, pods=("u1",))
@@ -246,10 +247,10 @@ async def test_an_abort_that_was_asked_for_is_told_until_the_plan_has_ended() ->
 
 
 async def test_a_move_that_cannot_begin_is_named_with_its_reason() -> None:
-    """The rescheduler's own logic says it, long before it gives the move up: where the pods wait, all else is well."""
+    """An operator who lets moves wait for long sees the pod that no move of its workload can begin for."""
     before = cluster(node("n1"), node("n2"), stateful("db", ["n1", "n2"], cpu=500))
     plan = plan_for(before, offers(), to={"shop/db-0": "n2"}, delete=["n1"])
-    world = World(before)
+    world = World(before, limits=Limits(no_room_seconds=600))  # else it gives the move up sooner
     world.memory.pods["shop/db-1"] = msgspec.structs.replace(world.memory.pods["shop/db-1"], ready=False)
     await world.accept(plan)
     for _ in range(int(QUIET_SECONDS) + 20):
@@ -258,8 +259,7 @@ async def test_a_move_that_cannot_begin_is_named_with_its_reason() -> None:
     await world.stop()
     assert found is not None
     assert found.phase == "Running"
-    said = "StatefulSet/shop/db cannot be moved yet: not-ready: not all of its pods are Ready and up to date"
-    assert said in found.blocked_on
+    assert found.blocked_on == ("pod shop/db-1 on node n2 is not Ready",)
 
 
 async def test_pods_that_wait_for_the_end_of_the_plan_are_named() -> None:

@@ -20,6 +20,8 @@ _PLACES = ("before", "intended", "effected", "done")
 _POINTS = [f"rescheduler.{kind}.{place}" for kind in _KINDS for place in _PLACES]
 _ENDS = ["rescheduler.finished.before", "rescheduler.finished.done"]
 _ROLLS = [f"rescheduler.{kind}.{place}" for kind in ("roll", "finalize-rollout") for place in _PLACES]
+_RESIZES = [f"rescheduler.resize.{place}" for place in _PLACES]
+"""Walked in tests/rescheduler/moves/test_resizes.py."""
 _UNDOING = [f"rescheduler.{kind}.{place}" for kind in ("revert", "delete", "untaint") for place in _PLACES]
 
 
@@ -48,7 +50,7 @@ def check_once(world: World) -> None:
 def test_every_step_kind_has_its_fault_points() -> None:
     """The points walked here are all those that the service has."""
     steps = {name for name in FAULT_POINTS if name.split(".")[1] not in {"finished", "aborted"}}
-    assert steps == {*_POINTS, *_ROLLS, *_UNDOING}
+    assert steps == {*_POINTS, *_ROLLS, *_RESIZES, *_UNDOING}
 
 
 @pytest.mark.slow
