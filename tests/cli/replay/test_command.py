@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from collections.abc import Sequence
 from dataclasses import replace as changed
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.support.usage_steps import STEP, step
 
 from kinema_cli.replay import recording as files
 from kinema_cli.replay.command import MAX_VALUE_SHOWN, run_replay
-from kinema_cli.replay.engine import StateLine, field_differences
+from kinema_cli.replay.engine import Checked, Skipped, StageReplay, StateLine, field_differences
 from kinema_cli.replay.recording import Recorded, RecordingError
 from kinema_core.events import (
     AnyBody,
@@ -277,3 +278,30 @@ def test_long_values_are_cut(path: Path, capsys: pytest.CaptureFixture[str]) -> 
     [line] = [item for item in lines if item.startswith("  body.reason")]
     assert "…" in line
     assert len(line) < MAX_VALUE_SHOWN + 40
+
+
+def test_a_service_that_starts_late_answers_by_its_own_settings(path: Path) -> None:
+    """An event that was there before the service started is decided again by the settings that it started with."""
+    one, used_settings = started(1), []
+
+    class Noting(Predictor):
+        given: str | None = None
+
+        async def handle(self, event: Event, state: Cluster | None, moment: Moment) -> Sequence[AnyBody]:
+            used_settings.append(self.given)
+            return await super().handle(event, state, moment)
+
+    def make(text: str | None) -> Noting:
+        stage = Noting(Settings(runtime=RuntimeSettings(cluster="demo")))
+        stage.given = text
+        return stage
+
+    log = rows("LOG", one, service("{}"), forecast(one, 1))
+    files.write(path, cluster="demo", version="0", events=[*rows("STATE", snapshot(1)), *log])
+
+    async def checked() -> list[Checked | Skipped]:
+        return [one async for one in StageReplay(make, "predictor", files.read(path)).run()]
+
+    checks = asyncio.run(checked())
+    assert [type(one) for one in checks] == [Checked]
+    assert used_settings == ["{}"]

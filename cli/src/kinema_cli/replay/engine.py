@@ -246,6 +246,11 @@ class StageReplay:
         self.name = name
         self._recording = recording
         self._answers: Mapping[str, list[Recorded]] = self._recorded_answers()
+        self._starts = [
+            (item.sequence, item.event.body.settings)
+            for item in recording.log
+            if isinstance(item.event.body, ServiceStarted) and item.event.body.service == name
+        ]
         last = [item.sequence for items in self._answers.values() for item in items]
         self._last_answer = max(last, default=0)
         self._causes = Causes(recording)
@@ -265,6 +270,7 @@ class StageReplay:
         track = _track(stage, self._recording.state)
         past = PastLine(stage.past, self._recording.usage)
         whole = self._causes.whole and self._has_history(stage)
+        running = 0
         places = {item.event.id: item for item in self._recording.log}
         delivered = kinds_of(CONSUMES[self.name])
         replaced = {one.event.id for items in self._answers.values() for one in items} if self._changed else set()
@@ -273,8 +279,11 @@ class StageReplay:
             item = places[event.id]
             if end is not None and item.sequence > end and not is_answer_of(event, self.name):
                 return
-            if isinstance(event.body, ServiceStarted) and event.body.service == self.name:
-                stage = self._make(event.body.settings)
+            decides = kind_of_type(event.type) in delivered and item.sequence >= start
+            started = self._started_before(self._answered_at(item) if decides else item.sequence + 1)
+            if started is not None and running < started[0]:
+                running, settings = started
+                stage = self._make(settings)
                 track = _track(stage, self._recording.state)
                 past = PastLine(stage.past, self._recording.usage)
                 whole = self._has_history(stage)
@@ -284,11 +293,23 @@ class StageReplay:
                 continue  # what it answers now stands in for it
             seen.append(event)
             stage.recall(event)
-            if kind_of_type(event.type) in delivered and item.sequence >= start:
+            if decides:
                 made, checks = await self._decide(stage, track, past, item)
                 for checked in checks:
                     yield checked if whole else doubted(checked)
                 seen += _recalled(stage, made if self._changed else ())
+
+    def _answered_at(self, item: Recorded) -> int:
+        """Return where the first answer to an event lies in LOG; without one, where the event lies."""
+        answers = self._answers.get(item.event.id)
+        return answers[0].sequence if answers else item.sequence
+
+    def _started_before(self, sequence: int) -> tuple[int, str] | None:
+        """Return place and settings of the service's newest start before a place in LOG.
+
+        A service that started late answers events that were there before it.
+        """
+        return next((one for one in reversed(self._starts) if one[0] < sequence), None)
 
     def _has_history(self, stage: Stage[Any]) -> bool:
         states = not stage.folds or history_is_whole(self._recording.state)
