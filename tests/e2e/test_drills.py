@@ -81,7 +81,7 @@ async def test_a_full_broker_costs_time_only(own_control_plane: ControlPlane, tm
 
 
 async def streams_are_wiped(scene: Scene) -> bool:
-    """The broker loses all that it holds in the middle of a plan; nobody has a copy."""
+    """The broker loses all that it holds in the middle of a plan, and there is no copy."""
     if not scene.did("taint"):
         return False
     pipeline = scene.pipeline
@@ -112,7 +112,7 @@ async def observer_dies_and_a_person_aborts(scene: Scene) -> bool:
         assert process is not None
         scene.notes["observer"] = process.pid
         os.kill(process.pid, signal.SIGSTOP)
-        body = AbortRequested(by="drill", reason="nobody sees the cluster")
+        body = AbortRequested(by="drill", reason="the observer does not answer")
         await scene.pipeline.bus.publish(
             origin(body, id_="drill/abort", cluster=CLUSTER, iteration="", now=SystemClock().now())
         )

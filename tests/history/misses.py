@@ -50,10 +50,10 @@ def main() -> int:
         except NothingToDoError:
             continue
         OUT.mkdir(parents=True, exist_ok=True)
-        (OUT / "misses.json").write_text(json.dumps(told(found), indent=2) + "\n")
+        (OUT / "misses.json").write_text(json.dumps(summary(found), indent=2) + "\n")
         if len(found) >= asked.plans * len(SHARES):
             break
-    print(json.dumps({name: value for name, value in told(found).items() if name != "runs"}, indent=2))
+    print(json.dumps({name: value for name, value in summary(found).items() if name != "runs"}, indent=2))
     return 1 if any(one.flaws for one in found) else 0
 
 
@@ -72,7 +72,7 @@ def disturbed(seed: int) -> list[Disturbed]:
     return found
 
 
-def told(found: list[Disturbed]) -> dict[str, Any]:
+def summary(found: list[Disturbed]) -> dict[str, Any]:
     """Figures by share, and every run."""
     by_share = {}
     for share in SHARES:

@@ -21,7 +21,7 @@ ten minutes, a daemon whose sidecar no new node had room for, a workload that ot
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SIMULATED)
 def test_simulated(seed: int) -> None:
-    """No invariant is broken, nobody is hurt, nothing is left behind, and each plan comes to an end."""
+    """No invariant is broken, no service is hurt, nothing is left behind, and each plan comes to an end."""
     with suppress(NothingToDoError, PriceError):
         found, _, _ = continued(foreign_cluster(seed), 0.0)
         assert found.flaws == ()
