@@ -20,6 +20,7 @@ from kinema_core.model.checker.free_places import FreePlace, FreePlaces
 from kinema_core.model.checker.view import PlanView, expected_requests, view_of
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
+from kinema_optimizer.planning.plan import new_node
 
 
 def with_leftovers(
@@ -119,7 +120,7 @@ def _seated(vacancies: FreePlaces, waiting: Sequence[Pod]) -> list[tuple[Pod, Fr
 
 
 def _with_seats(plan: Plan, seated: Sequence[tuple[Pod, FreePlace]], ousted: Sequence[Pod]) -> Plan:
-    fresh = [_boot(found, offer) for _, found in seated if (offer := found.offer) is not None]
+    fresh = [new_node(found.site.name, offer) for _, found in seated if (offer := found.offer) is not None]
     gone, found = {pod.key for pod in ousted}, {pod.key for pod, _ in seated}
     placements = [item for item in plan.placements if item.pod not in gone]
     placements += [_placement(pod, place.site.name) for pod, place in seated]
@@ -144,18 +145,6 @@ def _with_seats(plan: Plan, seated: Sequence[tuple[Pod, FreePlace]], ousted: Seq
 
 def _kept(node: PlanNode) -> PlanNode:
     return msgspec.structs.replace(node, action="keep")
-
-
-def _boot(found: FreePlace, offer: Offer) -> PlanNode:
-    return PlanNode(
-        name=found.site.name,
-        machine_type=offer.machine_type,
-        zone=offer.zone,
-        capacity_type=offer.capacity_type,
-        offer=offer.name,
-        usd_per_hour=round(offer.micro_usd_per_hour / MICRO, 6),
-        action="boot",
-    )
 
 
 def _placement(pod: Pod, to: str) -> Placement:

@@ -389,17 +389,20 @@ def booted_offers(compiled: Compiled, outcome: Outcome) -> tuple[Offer, ...]:
 
 def _boots(compiled: Compiled, outcome: Outcome) -> tuple[PlanNode, ...]:
     """New nodes in the order of the outcome."""
-    return tuple(
-        PlanNode(
-            name=name,
-            machine_type=offer.machine_type,
-            zone=offer.zone,
-            capacity_type=offer.capacity_type,
-            offer=offer.name,
-            usd_per_hour=round(offer.micro_usd_per_hour / MICRO, 6),
-            action="boot",
-        )
-        for name, offer in zip(new_names(compiled.question.cluster), booted_offers(compiled, outcome), strict=False)
+    names, offers = new_names(compiled.question.cluster), booted_offers(compiled, outcome)
+    return tuple(new_node(name, offer) for name, offer in zip(names, offers, strict=False))
+
+
+def new_node(name: str, offer: Offer) -> PlanNode:
+    """Return a node that is to be booted."""
+    return PlanNode(
+        name=name,
+        machine_type=offer.machine_type,
+        zone=offer.zone,
+        capacity_type=offer.capacity_type,
+        offer=offer.name,
+        usd_per_hour=round(offer.micro_usd_per_hour / MICRO, 6),
+        action="boot",
     )
 
 
