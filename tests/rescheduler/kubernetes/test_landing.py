@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.rescheduler.effect_bench import WEB, Bench
 from tests.support.manual_clock import ManualClock
+from tests.support.waiting import until
 
 from kinema_core.events import Step
 from kinema_rescheduler.kubernetes.landing import Landing, LandingKeeper, nomination, outlook
 from kinema_rescheduler.names import ANYWHERE, RENEWED
 from kinema_sim.engine.kinds import CONFIG_MAP, DEPLOYMENT, POD
+from kinema_sim.engine.objects import condition
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 PATIENCE = timedelta(seconds=10)
@@ -96,11 +98,6 @@ def test_no_pod_is_forgotten_and_no_place_given_twice(nodes: list[str], pods: li
         assert [*led.values()].count(node) + there.count(node) <= nodes.count(node)
 
 
-def _refuse(pod: dict[str, Any]) -> None:
-    """The scheduler has tried the pod."""
-    pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "SchedulerError"}]
-
-
 class Ground:
     """A keeper beside the tiny cluster, with a Deployment that asks for pods which nothing schedules."""
 
@@ -116,25 +113,28 @@ class Ground:
         found = self.bench.world.sim.store.get(CONFIG_MAP, "kube-system", "kinema-landing")
         return {**(found or {}).get("data", {})}
 
-    def add(self, name: str) -> dict[str, Any]:
-        """A pod of the Deployment that waits."""
+    async def add(self, name: str) -> None:
+        """A pod of the Deployment that waits: the scheduler has tried it, and writes nothing more about it."""
         labels = {k: v for k, v in self.bench.pods()[0]["metadata"]["labels"].items() if k != "pod-template-hash"}
         metadata = {"namespace": "shop", "name": name, "generateName": "web-x-", "labels": labels}
         made = {"metadata": metadata, "spec": {"containers": [], "nodeSelector": {"nowhere": "true"}}}
-        added = self.bench.world.sim.store.create(POD, made)
-        self.bench.world.sim.store.edit(POD, ("shop", name), _refuse)
-        return added
+        self.bench.world.sim.store.create(POD, made)
+        await until(lambda: condition(self.pod(name), "PodScheduled"))
+
+    def pod(self, name: str) -> dict[str, Any]:
+        """A pod as the cluster has it."""
+        found = self.bench.world.sim.store.get(POD, "shop", name)
+        assert found is not None
+        return found
 
     def nominated(self, name: str) -> str:
         """The node that a pod is nominated for."""
-        found = self.bench.world.sim.store.get(POD, "shop", name)
-        assert found is not None
-        return nomination(found)
+        return nomination(self.pod(name))
 
 
 @pytest.fixture
 def ground(bench: Bench) -> Ground:
-    """The cluster's scheduler leaves waiting pods alone."""
+    """No node is one that its waiting pods may run on."""
     return Ground(bench)
 
 
@@ -143,8 +143,8 @@ async def test_waiting_pods_are_nominated_and_the_rest_is_named_free(ground: Gro
     before = await ground.keep()
     assert set(before.values()) - {before[RENEWED]} == {"tiny-1"}
     assert before["Deployment.shop.web"] == "tiny-1"
-    ground.add("web-x-aaaaa")
-    ground.add("web-x-bbbbb")
+    await ground.add("web-x-aaaaa")
+    await ground.add("web-x-bbbbb")
     entries = await ground.keep()
     assert (ground.nominated("web-x-aaaaa"), ground.nominated("web-x-bbbbb")) == ("tiny-1", "")
     assert entries["shop.web-x-"] == "tiny-1"
@@ -155,7 +155,7 @@ async def test_waiting_pods_are_nominated_and_the_rest_is_named_free(ground: Gro
 async def test_a_pod_that_waited_is_free_and_nominated_no_longer(ground: Ground) -> None:
     """Its place ends with it: then nothing of the workload is kept from any node."""
     await ground.keep()
-    ground.add("web-x-aaaaa")
+    await ground.add("web-x-aaaaa")
     await ground.keep()
     await ground.clock.sleep(10)
     entries = await ground.keep()
