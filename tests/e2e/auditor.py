@@ -231,8 +231,9 @@ class Auditor:
     def _closed_nodes(self) -> Iterator[str]:
         for key, node in self.now["Node"].items():
             before = self.before["Node"].get(key, {"spec": {}})["spec"].get("taints") or ()
-            taints = [taint for taint in node["spec"].get("taints") or () if taint not in before]
-            yield from (f"Node {key}: taint {taint['key']}" for taint in taints)
+            taints = [taint["key"] for taint in node["spec"].get("taints") or () if taint not in before]
+            # Kubernetes' own say what state a node is in: one that a given-up move had bought may not be ready yet.
+            yield from (f"Node {key}: taint {name}" for name in taints if not name.startswith("node.kubernetes.io/"))
             if node["spec"].get("unschedulable"):
                 yield f"Node {key}: cordoned"
 
