@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +16,7 @@ from tests.charts.kubelet import NODE, Kubelet, Running
 from tests.controlplane.access import Access
 from tests.controlplane.plane import ControlPlane, Options, running
 from tests.e2e.small import small_cluster
-from tests.support.engine import docker, require
+from tests.support.engine import docker, network, require
 from tools.release import VERSION
 
 from kinema_core.runtime.bus import Bus
@@ -98,16 +97,6 @@ class Installed:
 def image(name: str) -> str:
     """Return an image of Kinema."""
     return f"{REGISTRY}kinema-{name}:{TAG}"
-
-
-@contextmanager
-def network(name: str) -> Iterator[str]:
-    """A network of the engine within the block; yields the address at which its containers reach this machine."""
-    docker("network", "create", name)
-    try:
-        yield json.loads(docker("network", "inspect", name))[0]["IPAM"]["Config"][0]["Gateway"]
-    finally:
-        docker("network", "rm", name)
 
 
 @contextmanager

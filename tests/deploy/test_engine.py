@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tests.controlplane.access import Access, RefusedError
 from tests.controlplane.plane import Options, running
 from tests.e2e.pipeline_run import SETTINGS, catalog
 from tests.e2e.small import OLD_NODES, small_cluster
-from tests.support.engine import ROOT, SECONDS, docker, require
+from tests.support.engine import ROOT, SECONDS, docker, network, require
 
 SERVICES = ("observer", "predictor", "optimizer", "decider", "rescheduler")
 
@@ -127,9 +128,11 @@ def ends_well(demo: Project) -> None:
 def installed(engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Project, Access]]:
     """Kinema in containers on a real control plane, each service with rights of its own, and an owner's access."""
     folder = tmp_path_factory.mktemp("compose")
-    address = docker("network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}").strip()
-    options = Options(addresses=(address,))
-    with running(folder / "plane", options) as plane, small_cluster(plane.admin), plane.reached_at(address) as owner:
+    with ExitStack() as stack:
+        address = stack.enter_context(network(f"kinema-test-{os.getpid()}-host"))
+        plane = stack.enter_context(running(folder / "plane", Options(addresses=(address,))))
+        stack.enter_context(small_cluster(plane.admin))
+        owner = stack.enter_context(plane.reached_at(address))
         given = owner.write_kubeconfig(folder / "owner")
         given.chmod(0o644)
         environment = {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -35,3 +37,14 @@ def require(images: Iterable[str]) -> None:
     if absent:
         tell = pytest.fail if os.environ.get("KINEMA_REQUIRE_ALL") == "1" else pytest.skip
         tell(f"no image {', '.join(absent)}: run `make containers`")
+
+
+@contextmanager
+def network(name: str) -> Iterator[str]:
+    """A network of the engine within the block; yields the address at which its containers reach this machine."""
+    # The default network has no address to show in an engine that was started for the first time.
+    docker("network", "create", name)
+    try:
+        yield json.loads(docker("network", "inspect", name))[0]["IPAM"]["Config"][0]["Gateway"]
+    finally:
+        docker("network", "rm", name)
