@@ -13,6 +13,7 @@ from tests.support.builders import (
     deployed,
     deployment,
     labels,
+    namespace,
     node,
     pod,
     replica_set,
@@ -257,6 +258,16 @@ def test_a_protection_ends_with_time() -> None:
 def test_do_not_move_may_stand_on_the_deployment() -> None:
     """Kinema's own word counts on pod, set and Deployment."""
     assert code("shop/web-0", deployed("web", ["n1"], annotations={"kinema.io/do-not-move": "true"})) == "do-not-move"
+
+
+def test_do_not_move_may_be_a_label_of_the_namespace() -> None:
+    """A team's namespace is left alone as a whole; the reason names it."""
+    space = namespace("shop", labels={"kinema.io/do-not-move": "true"})
+    other = deployed("web", ["n1"], namespace="other")
+    held = mobility(cluster(node("n1"), space, deployed("web", ["n1"]), other), NOW).held
+    assert {key: (one.code, one.reason) for key, one in held.items()} == {
+        "shop/web-0": ("do-not-move", "kinema.io/do-not-move of namespace shop is true")
+    }
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tests.support.builders import (
     cluster,
     deployed,
     labels,
+    namespace,
     node,
     offer,
     pod,
@@ -96,6 +97,13 @@ UNSAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
         ),
         (
             deployed("db", ["n1", "n1"], annotations={"kinema.io/do-not-move": "true"}),
+            "annotation kinema.io/do-not-move",
+        ),
+        (
+            (
+                *deployed("db", ["n1", "n1"], namespace="team"),
+                namespace("team", labels={"kinema.io/do-not-move": "true"}),
+            ),
             "annotation kinema.io/do-not-move",
         ),
         (deployed("db", ["n1", "n1"], annotations={"kinema.io/strategy": "none"}), "annotation kinema.io/strategy"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from kinema_core.events import NO_RULES, Labels, Node, Pod
+from kinema_core.events import NO_RULES, Labels, Namespace, Node, Pod
 from kinema_core.model.budgets import blocking_budgets, budgets_by_pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
@@ -72,8 +72,8 @@ class Facts:
     now: datetime
     options: MobilityOptions
     quarantine: Quarantine
-    ending: frozenset[str]
-    """Namespaces that are being deleted."""
+    spaces: Mapping[str, Namespace]
+    """Namespaces by name."""
     owned: Mapping[str, int]
     """Pods per uid of their owner, for owners that are not in the state."""
     spent: Mapping[str, str]
@@ -121,7 +121,7 @@ def facts_of(cluster: Cluster, now: datetime, options: MobilityOptions) -> Facts
         now=now,
         options=options,
         quarantine=quarantine_of(cluster),
-        ending=frozenset(space.name for space in cluster.namespaces if space.terminating),
+        spaces={space.name: space for space in cluster.namespaces},
         owned=owned,
         spent=_spent(cluster, options.waiting),
         restless=restless_workloads(cluster) if options.hold_restless else {},
@@ -184,7 +184,8 @@ def _unreadable(facts: Facts, pod: Pod) -> Verdict | None:
 def _placeless(facts: Facts, pod: Pod) -> Verdict | None:
     if facts.cluster.node(pod.node or "") is None:
         return "unknown-node", f"its node {pod.node} is not in the cluster's state"
-    if pod.namespace in facts.ending:
+    space = facts.spaces.get(pod.namespace)
+    if space is not None and space.terminating:
         return "namespace-terminating", f"namespace {pod.namespace} is being deleted"
     return None
 
@@ -260,10 +261,11 @@ def _annotated(facts: Facts, pod: Pod) -> Verdict | None:
     protected = protection(pod.annotations.get(DO_NOT_DISRUPT), start=pod.started, now=facts.now)
     if protected is not None:
         return "do-not-disrupt", protected
-    above = chain_of(facts.cluster, pod).workloads
+    above, space = chain_of(facts.cluster, pod).workloads, facts.spaces.get(pod.namespace)
     marks = (
         forbids(pod.annotations, DO_NOT_MOVE),
         *(forbids(one.annotations, DO_NOT_MOVE, of=one.key) for one in above),
+        forbids(space.labels, DO_NOT_MOVE, of=f"namespace {space.name}") if space else None,
     )
     fixed = next(filter(None, marks), None)
     if fixed is not None:

@@ -51,10 +51,11 @@ def changed(cluster: Cluster, kind: str, objects: Mapping[str, ClusterObject | N
 
 
 def without_annotation(cluster: Cluster, key: str) -> Cluster:
-    """Pods and workloads without the annotation."""
+    """Pods and workloads without the annotation, and namespaces without it as a label."""
     pods = {pod.key: _bared(pod, key) for pod in listed(cluster) if key in pod.annotations}
     sets = {one.key: _bared(one, key) for one in cluster.workloads if key in one.annotations}
-    return changed(changed(cluster, "Pod", pods), "Workload", sets)
+    spaces = {one.name: replace(one, labels=_but(one.labels, key)) for one in cluster.namespaces if key in one.labels}
+    return changed(changed(changed(cluster, "Pod", pods), "Workload", sets), "Namespace", spaces)
 
 
 def without_node_annotations(cluster: Cluster, keys: Iterable[str], names: Collection[str]) -> Cluster:
@@ -62,14 +63,16 @@ def without_node_annotations(cluster: Cluster, keys: Iterable[str], names: Colle
     nodes: dict[str, ClusterObject | None] = {}
     for node in cluster.nodes:
         if node.name in names:
-            kept = FrozenMap({name: text for name, text in node.annotations.items() if name not in keys})
-            nodes[node.name] = replace(node, annotations=kept)
+            nodes[node.name] = replace(node, annotations=_but(node.annotations, *keys))
     return changed(cluster, "Node", nodes)
 
 
 def _bared(item: T, key: str) -> T:
-    annotations: Labels = FrozenMap({name: text for name, text in item.annotations.items() if name != key})
-    return replace(item, annotations=annotations)
+    return replace(item, annotations=_but(item.annotations, key))
+
+
+def _but(labels: Labels, *keys: str) -> Labels:
+    return FrozenMap({name: text for name, text in labels.items() if name not in keys})
 
 
 def without_budgets(cluster: Cluster, keys: Collection[str]) -> Cluster:
