@@ -1,4 +1,4 @@
-"""Drills on a real control plane: the broker is full or lost, lists are missing, the observer is gone."""
+"""Drills on a real control plane: a broker full or lost, lists missing, no observer, clocks that differ."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from kinema_core.runtime.topology import STREAMS
 pytestmark = [pytest.mark.cluster, pytest.mark.faults]
 
 FULL_SECONDS = 5.0
+LIBRARY = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
+"""Shows a process another time; its monotonic clock stays."""
 BLIND = layered(PATIENT, {"rescheduler": {"max_state_age_seconds": 10.0, "limits": {"blind_seconds": 10.0}}})
 """The observer counts as away after seconds."""
 
@@ -133,3 +135,25 @@ async def test_an_abort_needs_no_observer(own_control_plane: ControlPlane, tmp_p
     assert outcome.auditor.flaws == []
     assert outcome.leftovers == []
     assert outcome.broken(alone=False) == []
+
+
+@pytest.mark.skipif(not LIBRARY, reason="no libfaketime: apt-get install libfaketime")
+@pytest.mark.parametrize("service", ["observer", "decider", "rescheduler"])
+@pytest.mark.parametrize("seconds", [90, -90])
+async def test_a_clock_that_is_90_seconds_wrong_costs_time_only(
+    own_control_plane: ControlPlane, tmp_path: Path, service: str, seconds: int
+) -> None:
+    """Ages, leases and deadlines that one service writes and another one reads bear wrong clocks."""
+
+    async def clock_is_wrong(scene: Scene) -> bool:
+        if scene.once("wrong"):
+            child = scene.pipeline.supervisor.children[service]
+            faked = {"FAKETIME": f"{seconds:+d}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "LD_PRELOAD": str(LIBRARY[0])}
+            child.environment = {**child.environment, **faked}
+            assert child.process is not None
+            child.process.kill()
+        return True
+
+    outcome = await struck(own_control_plane, tmp_path / "run", clock_is_wrong)
+    # Times of changes cannot be compared with those of a rescheduler whose clock is wrong, nor ages of states at all.
+    check(outcome, alone=service != "rescheduler", but={"decided_on_fresh_state"})
