@@ -19,7 +19,7 @@ DELAY_SECONDS = 6.0
 """In place of ten minutes: from one iteration to the next."""
 
 
-@pytest.mark.parametrize("policy", ["cluster-threshold", "promethee"])
+@pytest.mark.parametrize("policy", ["cluster-threshold", "promethee", "cluster-autoscaler"])
 async def test_a_policy_in_charge_hurts_no_workload(
     policy: PolicyName, own_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
