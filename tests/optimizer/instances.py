@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import random
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tests.support.builders import (
     MIB,
     budget,
@@ -27,6 +29,7 @@ from kinema_core.events import (
     NodeTerm,
     Offer,
     PlacementRules,
+    Quota,
     Requirement,
 )
 from kinema_core.model.catalog import offers_from, parse_catalog
@@ -38,7 +41,7 @@ SIZES = {"m2": (2000, 8, 85_000), "m4": (4000, 16, 170_000), "c4": (4000, 4, 120
 """Machine types of random instances: millicores, GiB, micro-USD per hour."""
 
 
-def random_offers(rng: random.Random, *, limited: bool, complete: bool) -> tuple[Offer, ...]:
+def random_offers(rng: random.Random, *, limited: bool, complete: bool, quotas: bool = False) -> tuple[Offer, ...]:
     """Some of the types (`complete`: all) in two zones; `limited` ones run out, alone or as a pool over both zones."""
     found: list[Offer] = []
     for name in sorted(SIZES) if complete else rng.sample(sorted(SIZES), k=rng.randint(1, len(SIZES))):
@@ -55,7 +58,25 @@ def random_offers(rng: random.Random, *, limited: bool, complete: bool) -> tuple
             found.append(offer(name, zone=zone, cpu=cpu, memory=memory * 1024, price=price, **more))
     if rng.random() < 0.3:
         found.append(offer("m4", zone="a", spot=True, cpu=4000, memory=16 * 1024, price=60_000))
-    return tuple(found)
+    return under_quotas(found, rng) if quotas else tuple(found)
+
+
+def under_quotas(offers: Iterable[Offer], rng: random.Random) -> tuple[Offer, ...]:
+    """The offers under a quota of vCPUs, one of machines in a zone, and one of memory: each is there by chance."""
+    chosen: list[tuple[Callable[[Offer], bool], Callable[[Offer], Quota]]] = []
+    cores, machines, gib = rng.randint(0, 14), rng.randint(0, 3), rng.randint(4, 60)
+    chosen.append((lambda one: one.capacity_type == "on-demand", lambda one: _vcpus(one, cores)))
+    chosen.append((lambda one: one.zone == "a", lambda _: Quota(name="machines in a", takes=1, left=machines)))
+    chosen.append((lambda _: True, lambda one: Quota(name="memory", takes=one.capacity["memory"], left=gib * 2**30)))
+    chosen = [one for one in chosen if rng.random() < 0.6]
+    return tuple(
+        msgspec.structs.replace(one, quotas=tuple(quota(one) for covers, quota in chosen if covers(one)))
+        for one in offers
+    )
+
+
+def _vcpus(one: Offer, cores: int) -> Quota:
+    return Quota(name="vCPUs", takes=one.capacity["cpu"], left=cores * 1000)
 
 
 def _rules(rng: random.Random) -> PlacementRules:
@@ -75,11 +96,17 @@ def _rules(rng: random.Random) -> PlacementRules:
 
 
 def random_cluster(
-    seed: int, *, pods: int = 10, limited: bool = False, rules: bool = True, complete: bool = False
+    seed: int,
+    *,
+    pods: int = 10,
+    limited: bool = False,
+    rules: bool = True,
+    complete: bool = False,
+    quotas: bool = False,
 ) -> tuple[Cluster, tuple[Offer, ...]]:
     """A cluster of up to `pods` pods on nodes where they fit, some pending, some held; and what is on sale."""
     rng = random.Random(seed)
-    on_sale = random_offers(rng, limited=limited, complete=complete)
+    on_sale = random_offers(rng, limited=limited, complete=complete, quotas=quotas)
     names = [f"n{index}" for index in range(rng.randint(1, 4))]
     types = {name: rng.choice(sorted(SIZES)) for name in names}
     free = {name: [SIZES[types[name]][0] - 50, SIZES[types[name]][1] * 1024 - 64] for name in names}

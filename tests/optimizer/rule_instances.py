@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
+from tests.optimizer.instances import under_quotas
 from tests.support.builders import (
     budget,
     deployed,
@@ -65,6 +66,7 @@ FEATURES = (
     "rolling",
     "limit",
     "pool",
+    "quota",
     "free-node",
     "daemon-rules",
     "namespaces",
@@ -378,4 +380,5 @@ def _offers(making: _Making) -> tuple[Offer, ...]:
             **more,
         )
         found[one.name] = one
-    return tuple(found.values())
+    offers = tuple(found.values())
+    return under_quotas(offers, rng) if making.feature("quota", 0.25) else offers

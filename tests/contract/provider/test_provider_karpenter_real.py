@@ -17,6 +17,7 @@ from tests.controlplane.server import Server
 from kinema_core.events import Offer
 from kinema_core.model.catalog import offers_from, parse_catalog
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.stock import most_of
 from kinema_kubernetes.objects import labels_of
 from kinema_rescheduler.errors import NotFoundError, PermanentError, TransientError
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
@@ -184,7 +185,7 @@ async def test_stock_out_is_told_from_karpenters_event(
 async def test_limits_of_the_node_pool_hold(
     plane: ControlPlane, api: FencedClient, make: Callable[[], KarpenterProvider]
 ) -> None:
-    """The machine that would exceed a limit is refused as `quota`, for boots side by side too."""
+    """They are quotas of the offers; the machine that would exceed one is refused, for boots side by side too."""
     limit(plane, {"cpu": "5"})
     try:
         provider = make()
@@ -194,6 +195,8 @@ async def test_limits_of_the_node_pool_hold(
         refusals = [one for one in results if isinstance(one, PermanentError)]
         assert [one.reason for one in refusals] == ["quota"]
         assert len(await api.items(NODE_CLAIMS)) == 2
+        assert [(one.takes, one.left) for one in sold.quotas] == [(2000, 5000)]
+        assert most_of(await offer(provider)) == 0
     finally:
         limit(plane, None)
 

@@ -23,10 +23,12 @@ from kinema_optimizer.solvers.stopping import WorkStop
 
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10**6), limited=st.booleans(), data=st.data())
-def test_no_certificate_claims_more_than_a_packing_costs(seed: int, limited: bool, data: st.DataObject) -> None:
+@given(seed=st.integers(0, 10**6), limited=st.booleans(), quotas=st.booleans(), data=st.data())
+def test_no_certificate_claims_more_than_a_packing_costs(
+    seed: int, limited: bool, quotas: bool, data: st.DataObject
+) -> None:
     """Prices out of the air are either no certificate or a bound below every packing that places everybody."""
-    cluster, offers = random_cluster(seed, pods=12, limited=limited)
+    cluster, offers = random_cluster(seed, pods=12, limited=limited, quotas=quotas)
     problem = compiled(Question(cluster, offers, NOW, "reschedule"))
     found = search(problem.packing, problem.relaxed, SearchOptions(workers=1), WorkStop(2))
     if found.packing.unplaced.any():

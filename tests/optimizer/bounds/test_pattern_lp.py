@@ -107,10 +107,10 @@ def test_the_proof_is_checked_without_what_found_it() -> None:
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**6), limited=st.booleans(), few=st.booleans())
-def test_no_packing_costs_less_than_the_sharper_bound(seed: int, limited: bool, few: bool) -> None:
+@given(seed=st.integers(0, 10**6), limited=st.booleans(), quotas=st.booleans(), few=st.booleans())
+def test_no_packing_costs_less_than_the_sharper_bound(seed: int, limited: bool, quotas: bool, few: bool) -> None:
     """Random clusters, random packings that place everybody; also where most searches are given up."""
-    cluster, offers = random_cluster(seed, pods=14, limited=limited)
+    cluster, offers = random_cluster(seed, pods=14, limited=limited, quotas=quotas)
     problem = compiled(Question(cluster, offers, NOW, "reschedule"))
     with pytest.MonkeyPatch.context() as patch:
         if few:

@@ -70,5 +70,9 @@ def _place(
 
 def _left(problem: DenseInstance, boots: list[int], machine: int) -> int:
     own = int(problem.machine_count[machine]) - boots.count(machine)
-    shared = [limit - sum(boots.count(m) for m in members) for members, limit in problem.pools if machine in members]
+    shared = []
+    for members, takes, limit in problem.pools:
+        each = dict(zip(members, takes, strict=True))
+        if machine in each:
+            shared.append((limit - sum(each.get(m, 0) for m in boots)) // each[machine])
     return min([own, *shared])

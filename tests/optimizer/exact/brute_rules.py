@@ -278,8 +278,18 @@ class Brute:
         yield from list(enumerate(self.boots, len(live)))
         for one in self.offers.values():
             pool = [other.name for other in self.offers.values() if one.pool and other.pool == one.pool] or [one.name]
-            if one.available is None or sum(self.booted[name] for name in pool) < one.available:
+            counted = one.available is None or sum(self.booted[name] for name in pool) < one.available
+            if counted and all(self._under(quota.name) + quota.takes <= quota.left for quota in one.quotas):
                 yield len(live) + len(self.boots), self._next(one)
+
+    def _under(self, quota: str) -> int:
+        """What new nodes take of a quota."""
+        return sum(
+            one.takes * self.booted[offer.name]
+            for offer in self.offers.values()
+            for one in offer.quotas
+            if one.name == quota
+        )
 
     def _may_sit(self, pod: Pod, spot: Spot, *, arrives: bool) -> bool:
         if arrives and not self._admitted(pod, spot):

@@ -20,9 +20,9 @@ PLENTY = 20_000
 """Callbacks that no instance here comes near."""
 
 
-def question(seed: int, *, pods: int, limited: bool = False, rules: bool = True, complete: bool = False) -> Compiled:
+def question(seed: int, *, pods: int, **more: bool) -> Compiled:
     """A random reschedule problem."""
-    state, offers = random_cluster(seed, pods=pods, limited=limited, rules=rules, complete=complete)
+    state, offers = random_cluster(seed, pods=pods, **more)
     return compiled(Question(state, offers, NOW, "reschedule"))
 
 
@@ -33,12 +33,12 @@ def cheapest(problem: Compiled) -> ModelResult[Solution]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limited", [False, True])
-def test_aggregated_reaches_the_optimum_of_the_literal_model(limited: bool) -> None:
-    """On 140 random clusters of 12 pods the least costs are equal, to the micro-dollar."""
+@pytest.mark.parametrize(("limited", "quotas"), [(False, False), (True, False), (True, True)])
+def test_aggregated_reaches_the_optimum_of_the_literal_model(limited: bool, quotas: bool) -> None:
+    """On 210 random clusters of 12 pods the least costs are equal, to the micro-dollar."""
     compared = 0
     for seed in range(70):
-        problem = question(seed, pods=12, limited=limited)
+        problem = question(seed, pods=12, limited=limited, quotas=quotas)
         found = cheapest(problem)
         if unplaced(found.solution):
             continue
@@ -73,12 +73,12 @@ def test_models_agree_on_thirty_pods(seed: int) -> None:
     assert cost(problem.problem, found.solution) == literal.cost
 
 
-@pytest.mark.parametrize("limited", [False, True])
-def test_aggregated_and_brute_force_agree_on_tiny_instances(limited: bool) -> None:
-    """On 60 clusters of 5 pods, rolling updates and limited offers among them, nothing cheaper exists."""
+@pytest.mark.parametrize(("limited", "quotas"), [(False, False), (True, False), (False, True), (True, True)])
+def test_aggregated_and_brute_force_agree_on_tiny_instances(limited: bool, quotas: bool) -> None:
+    """On 120 clusters of 5 pods, rolling updates, limited offers and quotas among them, nothing cheaper exists."""
     compared = 0
     for seed in range(300, 330):
-        problem = question(seed, pods=5, limited=limited)
+        problem = question(seed, pods=5, limited=limited, quotas=quotas)
         found = cheapest(problem)
         if not unplaced(found.solution):
             assert cost(problem.problem, found.solution) == least_cost(problem.problem), seed
@@ -89,7 +89,7 @@ def test_aggregated_and_brute_force_agree_on_tiny_instances(limited: bool) -> No
 def test_the_lower_bound_holds_for_plans_that_move_pods_between_kept_nodes() -> None:
     """The bound is never above the optimum without the rule that pods on kept nodes stay."""
     for seed in range(400, 440):
-        problem = question(seed, pods=10, limited=seed % 2 == 0)
+        problem = question(seed, pods=10, limited=seed % 2 == 0, quotas=seed % 3 == 0)
         found = cheapest(problem)
         if not unplaced(found.solution):
             literal = solve_literal(problem.unbound, WorkStop(PLENTY))
@@ -134,7 +134,7 @@ def test_as_many_pending_pods_as_possible_are_placed() -> None:
     """With machines that run out, no pod is left over that brute force could have placed besides the others."""
     seen = 0
     for seed in range(600, 700):
-        problem = question(seed, pods=6, limited=True)
+        problem = question(seed, pods=6, limited=True, quotas=seed % 2 == 0)
         found = cheapest(problem)
         lost = unplaced(found.solution)
         if lost:

@@ -11,6 +11,7 @@ from tests.support.planning import unguarded
 from kinema_core.events import FrozenMap, Offer, PlacementRules
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.bounds.assignment_lp import AssignmentSolution
+from kinema_optimizer.problem.arrays import Pool
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.instance import flaws
 from kinema_optimizer.problem.node_types import NodeTypes
@@ -59,7 +60,7 @@ def test_rounding_up_stays_within_a_pool() -> None:
         available=np.full(types, 5),
         fixed=np.zeros(types, dtype=bool),
         fits=np.ones((types, 1), dtype=np.int64),
-        pools=((tuple(range(types)), 5),),
+        pools=(Pool(tuple(range(types)), (1,) * types, 5),),
     )
     relaxation = AssignmentSolution(
         pod_price=np.array([100.0]),

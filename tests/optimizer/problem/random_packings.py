@@ -76,7 +76,11 @@ class _Filler:
     def _left(self, machine: int) -> int:
         booted = [m for m, _ in self.boots]
         own = int(self.problem.machine_available[machine]) - booted.count(machine)
-        shared = [limit - sum(booted.count(m) for m in pool) for pool, limit in self.problem.pools if machine in pool]
+        shared = []
+        for members, takes, limit in self.problem.pools:
+            each = dict(zip(members, takes, strict=True))
+            if machine in each:
+                shared.append((limit - sum(each.get(m, 0) for m in booted)) // each[machine])
         return min([own, *shared])
 
 

@@ -13,6 +13,7 @@ from tests.support.planning import unguarded
 from kinema_core.events import FrozenMap, Offer, Plan
 from kinema_core.model.catalog import PriceError
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.stock import left_of, most_of
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.request.headroom import Headroom
 from kinema_optimizer.request.limits import NodeLimit, breaches, capped
@@ -149,30 +150,44 @@ def test_minimum_above_what_is_there_is_reached_by_booting() -> None:
     assert after(made) == ["m2"] * 5
 
 
-def test_overlapping_maxima_are_shared_out_so_that_none_can_break() -> None:
-    """Under four nodes in total and one more in a zone, no choice of boots exceeds either."""
+def test_overlapping_maxima_hold_together() -> None:
+    """Under four more nodes in total and one in a zone, boots may be any that exceed neither."""
     limits = (NodeLimit(max_nodes=7), NodeLimit(zone="b", max_nodes=1))
     offers = capped(limits, three(), (m2("a"), m2("b"), m4("b"), m2("c")))
-    pools = {one.pool: one.available for one in offers}
-    assert sum(left or 0 for left in pools.values()) <= 4
-    assert offers[1].pool == offers[2].pool
-    assert offers[1].available == 1
+    a, b, big, c = (one.name for one in offers)
+    assert left_of(offers, {}) == {a: 4, b: 1, big: 1, c: 4}
+    assert left_of(offers, {a: 1, b: 1}) == {a: 2, b: 0, big: 0, c: 2}
+    assert left_of(offers, {a: 3, c: 1}) == {a: 0, b: 0, big: 0, c: 0}
 
 
 def test_offers_own_limit_holds_below_a_maximum() -> None:
-    """What a provider has less of than the maximum allows is not made more by it."""
+    """What a provider has less of than the maximum allows is not made more by it, neither alone nor in a pool."""
     (only,) = capped((NodeLimit(max_nodes=9),), three(), (m2(available=1),))
-    assert only.available == 1
+    assert most_of(only) == 1
+    limits = tuple(NodeLimit(zone=zone, max_nodes=10) for zone in "ab")
+    a, b = capped(limits, three(), (m2("a", pool="m2", available=5), m2("b", pool="m2", available=5)))
+    assert left_of((a, b), {a.name: 3}) == {a.name: 2, b.name: 2}
 
 
-@pytest.mark.parametrize("zones", ["a", "ab"])
-def test_pool_of_a_provider_is_counted_once_under_the_limits_of_zones(zones: str) -> None:
-    """What offers under different maxima may boot together is no more than their provider's pool has."""
-    limits = tuple(NodeLimit(zone=zone, max_nodes=10) for zone in zones)
-    offers = capped(limits, three(), (m2("a", pool="m2", available=5), m2("b", pool="m2", available=5)))
-    pools = {one.pool: one.available or 0 for one in offers}
-    assert len(pools) == 2
-    assert sum(pools.values()) == 5
+def test_maximum_of_vcpus_counts_whole_machines_of_its_capacity_type() -> None:
+    """Three m4 have twelve vCPUs: of sixteen, two m2 are left or one m4, and spot machines count elsewhere."""
+    spot = msgspec.structs.replace(m2(), name="m2/a/spot", capacity_type="spot")
+    limit = NodeLimit(capacity_type="on-demand", max_vcpus=16)
+    small, big, other = capped((limit,), three(), (m2(), m4(), spot))
+    assert [most_of(one) for one in (small, big, other)] == [2, 1, None]
+    assert left_of((small, big), {small.name: 1}) == {small.name: 1, big.name: 0}
+
+
+@pytest.mark.parametrize(("vcpus", "machines"), [(13, ["m4"]), (14, ["m2"])])
+def test_plan_keeps_a_maximum_of_vcpus_while_old_and_new_nodes_are_there(vcpus: int, machines: list[str]) -> None:
+    """The cheaper m2 is bought where its two vCPUs are left beside the twelve of the nodes that run."""
+    limits = (NodeLimit(max_vcpus=vcpus),)
+    made = plan(three(), (m2(), m4()), unguarded(limits=limits))
+    assert after(made) == machines
+    assert breaches(limits, made, (m2(), m4())) == ()
+    assert breaches((NodeLimit(max_vcpus=13),), made, (m2(), m4())) == (
+        () if vcpus == 13 else ("14 vCPUs of nodes at once, at most 13 are allowed",)
+    )
 
 
 def test_breaches_tell_what_a_plan_breaks() -> None:

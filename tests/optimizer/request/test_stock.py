@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from tests.support.builders import NOW, offer
 
-from kinema_core.events import Event, FrozenMap, StepFailed
+from kinema_core.events import Event, FrozenMap, Offer, Quota, StepFailed
 from kinema_core.runtime.envelope import origin
 from kinema_optimizer.request.stock import OFFER, StockOuts
 
@@ -62,3 +62,16 @@ def test_other_failures_leave_the_offer_on_sale() -> None:
     assert left([failed(0, reason="conflict")], 1) == set()
     assert left([failed(0, reason="quota")], 1) == {"m4/a/on-demand"}
     assert left([failed(0, reason="permission")], 1) == {"m4/a/on-demand"}
+
+
+def test_what_a_quota_refused_limits_every_offer_that_takes_as_much() -> None:
+    """Smaller machines, those under other quotas, and machines that were sold out by themselves are left on sale."""
+
+    def sold(machine: str, cores: int, *quotas: str) -> Offer:
+        return offer(machine, quotas=tuple(Quota(name=name, takes=cores, left=64) for name in quotas))
+
+    on_sale = (sold("m4", 4, "CPUS"), sold("m8", 8, "CPUS"), sold("m2", 2, "CPUS"), sold("n4", 4, "N2_CPUS"))
+    for reason, out in (("quota", {"m4/a/on-demand", "m8/a/on-demand"}), ("stock-out", {"m4/a/on-demand"})):
+        known = StockOuts().after(failed(0, reason=reason), REST)
+        shown = known.shown_in(on_sale, NOW + timedelta(seconds=1), REST)
+        assert {one.name for one in shown if one.available == 0} == out

@@ -14,15 +14,16 @@ from tests.contract.provider.rooms import GkeRoom
 from tests.contract.provider.test_provider_contract import ended, until
 from tests.rescheduler.sim_world import sim_world
 
-from kinema_core.events import Offer
+from kinema_core.events import Offer, Quota
 from kinema_core.model.catalog import offers_from, parse_catalog
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.stock import left_of
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_rescheduler.errors import PermanentError, TransientError
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.providers.base import Operation, Provider
-from kinema_rescheduler.providers.gke import LEDGER, RIGHTS, GkeProvider, pool_name, pool_object
+from kinema_rescheduler.providers.gke import LEDGER, RIGHTS, GkeProvider, pool_name, pool_object, quotas_of
 from kinema_rescheduler.providers.google import GoogleApi, reason_of_code
 from kinema_rescheduler.providers.open import missing_rights
 from kinema_rescheduler.settings import Settings
@@ -152,12 +153,28 @@ async def test_boots_that_succeed_in_part(room: GkeRoom, api: FencedClient) -> N
 
 
 async def test_quotas_limit_offers(room: GkeRoom, api: FencedClient) -> None:
-    """What the region's quota leaves is how many machines of each type are on offer."""
+    """Machines of all types share what the region's quota of vCPUs leaves, and the one on the number of instances."""
     provider = room.provider(api)
     used = sum(machine.offer.vcpus for machine in cloud(room).machines.values())
     cloud(room).vcpu_quota = used + 7
-    found = {row.machine_type: row.available for row in (await provider.catalog()).rows}
-    assert found == {"e2-standard-2": 3, "e2-standard-4": 1}
+    small, big = await room.offer(provider), await room.offer(provider, "e2-standard-4")
+    assert left_of((small, big), {}) == {small.name: 3, big.name: 1}
+    assert left_of((small, big), {small.name: 2}) == {small.name: 1, big.name: 0}
+
+
+def test_quotas_that_a_machine_counts_against() -> None:
+    """Newer families and spot machines have quotas of vCPUs of their own, where the project has them."""
+    table = "machine_type,vcpus,memory_gib,usd_per_hour,capacity_type\n"
+    e2, c3, spot = parse_catalog(
+        f"{table}e2-standard-4,4,16,0.1,on-demand\nc3-highcpu-8,8,16,0.4,on-demand\ne2-standard-2,2,8,0.02,spot\n"
+    )
+    left = {"CPUS": 72.0, "C3_CPUS": 24.0, "PREEMPTIBLE_CPUS": 0.0, "INSTANCES": 5.0, "SSD_TOTAL_GB": 500.0}
+    machines = Quota(name="quota INSTANCES", takes=1, left=5)
+    assert quotas_of(e2, left) == (Quota(name="quota CPUS", takes=4000, left=72_000), machines)
+    assert quotas_of(c3, left) == (Quota(name="quota C3_CPUS", takes=8000, left=24_000), machines)
+    assert quotas_of(spot, left) == (Quota(name="quota CPUS", takes=2000, left=72_000), machines)
+    own = Quota(name="quota PREEMPTIBLE_CPUS", takes=2000, left=8000)
+    assert quotas_of(spot, {"CPUS": 72.0, "PREEMPTIBLE_CPUS": 8.0}) == (own,)
 
 
 async def test_a_pool_for_each_kind_of_machine(room: GkeRoom, api: FencedClient) -> None:

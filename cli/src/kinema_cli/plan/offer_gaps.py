@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kinema_cli.output import counted, listed
-from kinema_core.model.catalog import MAX_PODS, machine_type
+from kinema_core.model.catalog import machine_type
+from kinema_core.model.catalog_file import MAX_PODS
 from kinema_core.model.match import HOSTNAME
 from kinema_core.model.resources import limited
 

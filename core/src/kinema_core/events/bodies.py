@@ -119,6 +119,16 @@ class UsageCompacted(Body, frozen=True, kw_only=True):
 # --- plan: what is to be done, and why not
 
 
+class Quota(Wire, frozen=True, kw_only=True):
+    """A limit that machines of several offers count against, in a unit of its own: machines, millicores, bytes."""
+
+    name: str
+    takes: int
+    """How much one machine of the offer counts."""
+    left: int
+    """How much is left; the same in every offer that it limits."""
+
+
 class Offer(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """A machine that can be bought: `name` is `machine_type/zone/capacity_type`, the price is in micro-USD per hour."""
 
@@ -142,6 +152,8 @@ class Offer(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """Keys of the labels that are not in the catalog: all live nodes of the type have them."""
     committed: int | None = None
     """How many of the pool are paid for already, the live nodes that it covers included; None: it is for new ones."""
+    quotas: tuple[Quota, ...] = ()
+    """Limits that it shares with other offers."""
 
 
 class CatalogPublished(Body, frozen=True, kw_only=True):

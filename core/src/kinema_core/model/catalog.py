@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from kinema_core.events import EMPTY, Amounts, FrozenMap, Labels, Node, Offer
-from kinema_core.model.catalog_file import GIB, CatalogError, CatalogRow, dated, micro_usd, parse_catalog
+from kinema_core.model.catalog_file import GIB, MAX_PODS, CatalogError, CatalogRow, dated, micro_usd, parse_catalog
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.commitments import covered_nodes, offers_left
 from kinema_core.model.machines import INSTANCE_TYPE, UNKNOWN, ZONE, machine_of, machine_type, zone_in
@@ -52,8 +52,6 @@ KUBELET_LABELS: Final = frozenset({*_KUBELETS, *(f"beta.{key}" for key in _KUBEL
 _OWN_LABELS: Final = frozenset({HOSTNAME, *ZONE, CAPACITY_TYPE})
 _OWN_PREFIXES: Final = ("kinema.io/", "node-role.kubernetes.io/", "node.kubernetes.io/exclude", "topology.")
 """Beginnings of labels that a new node of the type need not get: Kinema's marks, roles, and places."""
-MAX_PODS: Final = 110
-"""Pods on a new node of a type that no live node is of, where its row does not say otherwise: the kubelet's default."""
 _SHARED_CORE: Final = ("e2-micro", "e2-small", "e2-medium")
 _SHARED_CORE_ALLOCATABLE: Final = 940
 """Millicores for pods on a shared-core e2 machine of 2 vCPUs: GKE keeps 1060 there, whatever the formula says."""
@@ -194,15 +192,13 @@ def _offer(row: CatalogRow, *, name: str, zone: str, pool: str, live: Mapping[st
         **row.labels,
     }
     labels = {f"beta.{key}": labels[key] for key in _KUBELETS} | labels
-    pods = MAX_PODS if row.max_pods is None else row.max_pods
-    capacity = {"cpu": int(row.vcpus * 1000), "memory": row.memory, "pods": pods, **row.extended}
     return Offer(
         name=name,
         machine_type=row.machine_type,
         zone=zone,
         capacity_type=row.capacity_type,
         micro_usd_per_hour=row.micro_usd_per_hour,
-        capacity=FrozenMap(capacity),
+        capacity=row.capacity,
         allocatable=_allocatable(row, live),
         labels=FrozenMap(labels),
         taints=row.taints,
@@ -210,6 +206,7 @@ def _offer(row: CatalogRow, *, name: str, zone: str, pool: str, live: Mapping[st
         committed=row.committed,
         pool=pool,
         watts=row.watts,
+        quotas=row.quotas,
     )
 
 

@@ -13,13 +13,15 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final, Literal, TypeVar
 
-from kinema_core.events import EMPTY, Amounts, FrozenMap, Labels
+from kinema_core.events import EMPTY, Amounts, FrozenMap, Labels, Quota
 from kinema_core.model.match import parse_taint, taint_text
 from kinema_core.model.quantity import LIMIT, QuantityError, parse_amount
 
 T = TypeVar("T")
 
 GIB: Final = 2**30
+MAX_PODS: Final = 110
+"""Pods on a new node of a type that no live node is of, where its row does not say otherwise: the kubelet's default."""
 MICRO: Final = 10**6
 REQUIRED: Final = ("machine_type", "vcpus", "memory_gib", "usd_per_hour")
 OPTIONAL: Final = (
@@ -100,6 +102,14 @@ class CatalogRow:
     committed_micro_usd_per_hour: int = 0
     """What is left to pay for each of those."""
     extended: Amounts = EMPTY
+    quotas: tuple[Quota, ...] = ()
+    """Limits of the provider that it shares with other rows; a file has none."""
+
+    @property
+    def capacity(self) -> Amounts:
+        """What the whole machine has."""
+        pods = MAX_PODS if self.max_pods is None else self.max_pods
+        return FrozenMap({"cpu": int(self.vcpus * 1000), "memory": self.memory, "pods": pods, **self.extended})
 
 
 def dated(text: str) -> datetime | None:

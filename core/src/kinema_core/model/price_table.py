@@ -17,8 +17,8 @@ from fractions import Fraction
 from typing import Final, Literal
 
 from kinema_core.events import EMPTY, FrozenMap, Node
-from kinema_core.model.catalog import MAX_PODS, UNKNOWN, CatalogRow, gke_allocatable, machine_of
-from kinema_core.model.catalog_file import GIB, MICRO
+from kinema_core.model.catalog import UNKNOWN, CatalogRow, gke_allocatable, machine_of
+from kinema_core.model.catalog_file import GIB, MAX_PODS, MICRO
 from kinema_core.model.cluster import Cluster
 
 REGION: Final = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")

@@ -82,7 +82,7 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Time for which an offer that could not be booted (stock-out, quota) is left; it doubles with each failure in a
     row, up to four hours. A machine type that fails in two zones is left in every zone."""
     limits: tuple[NodeLimit, ...] = ()
-    """Maximum numbers of nodes: in total, in a zone, of a machine type."""
+    """Limits on nodes and their vCPUs: in total, in a zone, of a machine type, of a capacity type."""
     usable: UsableResources | None = None
     """Maximum utilization of the usable part of the cluster after a plan."""
     balance: bool = False

@@ -230,8 +230,8 @@ class FreePlaces:
         }
         self._rooms = {name: subtract(site.room, _taken(view, name)) for name, site in self._sites.items()}
         self._added: dict[str, list[Pod]] = {}
-        self._left = dict(left_over(view))
-        self._booted = 0
+        self._left = left_over(view)
+        self._booted = Counter[str]()
         self._gone: set[str] = set()
 
     def _lonely(self, site: Site) -> bool:
@@ -295,18 +295,15 @@ class FreePlaces:
             self._sites[site.name], self._rooms[site.name] = site, site.room
             self._deleted.pop(site.name, None)
         if offer is not None:
-            self._booted += 1
-            for name, left in self._left.items():
-                shared = self._view.offers[name].pool if offer.pool else ""
-                if left is not None and (name == offer.name or (shared and shared == offer.pool)):
-                    self._left[name] = left - 1
+            self._booted[offer.name] += 1
+            self._left = left_over(self._view, more=self._booted)
         self._rooms[site.name] = subtract(self._rooms[site.name], asks(self._view, pod, pod.requests))
         self._added.setdefault(site.name, []).append(pod)
         self._arrivals.seat(pod, name=site.name, labels=site.labels, taints=site.taints)
 
     def _new_name(self) -> str:
         taken = {node.name for node in self._view.plan.nodes} | self._sites.keys()
-        version, number = self._view.cluster.version, len(self._view.plan.nodes) + self._booted
+        version, number = self._view.cluster.version, len(self._view.plan.nodes) + self._booted.total()
         while f"kinema-{version}-{number}" in taken:
             number += 1
         return f"kinema-{version}-{number}"

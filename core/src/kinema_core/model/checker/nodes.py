@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 from kinema_core.events import Offer, PlanNode
@@ -15,6 +16,7 @@ from kinema_core.model.catalog import PriceError, machine_of, node_prices
 from kinema_core.model.catalog_file import MICRO
 from kinema_core.model.checker.view import PlanView, Violation
 from kinema_core.model.mobility import in_scope
+from kinema_core.model.stock import left_of
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _WITHIN_OPTIMUM: Final = Fraction(1, 1000)
@@ -90,28 +92,21 @@ def check_boot_name(view: PlanView, planned: PlanNode) -> Iterator[Violation]:
         yield Violation("boot-clash", planned.name, "a live node has that name")
 
 
-def left_over(view: PlanView, *, on_the_way: bool = False) -> Mapping[str, int | None]:
+def left_over(
+    view: PlanView, *, on_the_way: bool = False, more: Mapping[str, int] = MappingProxyType({})
+) -> Mapping[str, int | None]:
     """Return how many more of each offer can be booted besides the plan's own; None where that is not limited.
 
-    `on_the_way`: temporary nodes are there too.
+    `on_the_way`: temporary nodes are there too. `more`: further machines by offer.
     """
     booted = Counter(node.offer for node in view.plan.nodes if node.action == "boot")
     booted.update(node.offer for node in view.plan.temporary if on_the_way)
-    pooled: Counter[str] = Counter()
-    for name, offer in view.offers.items():
-        pooled[_pool(offer)] += booted[name]
-    return {
-        name: None if offer.available is None else offer.available - pooled[_pool(offer)]
-        for name, offer in view.offers.items()
-    }
-
-
-def _pool(offer: Offer) -> str:
-    return f"pool {offer.pool}" if offer.pool else f"offer {offer.name}"
+    booted.update(more)
+    return left_of(view.offers.values(), booted)
 
 
 def check_availability(view: PlanView) -> Iterator[Violation]:
-    """No more of an offer, or of a pool of offers, than there are."""
+    """No more of an offer, of a pool of offers or of a quota than there is."""
     for name, left in sorted(left_over(view, on_the_way=True).items()):
         if left is not None and left < 0:
             yield Violation("offer-exhausted", name, f"{-left} more than are available")

@@ -14,6 +14,7 @@ from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits, parse_taints
 from kinema_core.model.mobility import Mobility, MobilityOptions, spot_allowed
 from kinema_core.model.resources import fits, shift, subtract, times
+from kinema_core.model.stock import left_of
 
 
 @dataclass(frozen=True)
@@ -112,16 +113,9 @@ class Capacity:
 
     def on_sale(self) -> list[Offer]:
         """Offers of which one more node can be had, the cheapest first."""
-        left = [offer for offer in self._offers.values() if self._available(offer)]
-        return sorted(left, key=lambda offer: (offer.micro_usd_per_hour, offer.name))
-
-    def _available(self, offer: Offer) -> bool:
-        if offer.available is None:
-            return True
-        if not offer.pool:
-            return self._booted[offer.name] < offer.available
-        shared = (other.name for other in self._offers.values() if other.pool == offer.pool)
-        return sum(self._booted[name] for name in shared) < offer.available
+        left = left_of(self._offers.values(), self._booted)
+        able = [offer for offer in self._offers.values() if (more := left[offer.name]) is None or more > 0]
+        return sorted(able, key=lambda offer: (offer.micro_usd_per_hour, offer.name))
 
     def could_hold(self, offer: Offer, pod: Pod, requests: Amounts) -> bool:
         """Return whether an empty node of the offer takes the pod."""

@@ -132,7 +132,7 @@ class _AssignmentLp:
         self._pod_price[~np.isfinite(self._pod_price)] = self._artificial_cost
         self._nodes = np.zeros(len(types.price))
         self._shares = np.zeros((len(types.price), groups))
-        limits = np.array([n for _, n in types.pools], dtype=np.float64)
+        limits = np.array([pool.limit for pool in types.pools], dtype=np.float64)
         self._lp = LinearProgram(
             np.concatenate([np.ones(groups), np.full(len(limits), -INFINITY)]),
             np.concatenate([np.full(groups, INFINITY), limits]),
@@ -148,7 +148,13 @@ class _AssignmentLp:
         first = groups + len(types.pools) + rows * (len(self._inside) + np.arange(len(fresh)))
         self._lp.add_rows(np.zeros(rows * len(fresh)), np.full(rows * len(fresh), INFINITY))
         entries = [
-            [*((groups + p, 1.0) for p, (members, _) in enumerate(types.pools) if k in members)]
+            [
+                *(
+                    (groups + p, float(pool.takes[pool.members.index(k)]))
+                    for p, pool in enumerate(types.pools)
+                    if k in pool.members
+                )
+            ]
             + [(start + r, 1.0) for r in range(rows)]
             for k, start in zip(fresh.tolist(), first.tolist(), strict=True)
         ]

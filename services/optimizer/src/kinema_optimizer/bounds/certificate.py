@@ -14,7 +14,7 @@ Nothing here trusts how the prices were found: any certificate gives a true boun
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final, TypeAlias
@@ -106,7 +106,7 @@ def check_certificate(
     asked = requests.astype(object)
     most = np.minimum(types.fits, demand[None])
     excess = [worth(proof, k, pods, asked, types, most[k]) - SCALE * int(price) for k, price in enumerate(types.price)]
-    pooled = {k for members, _ in types.pools for k in members}
+    pooled = {k for pool in types.pools for k in pool.members}
     for k, over in enumerate(excess):
         if types.fixed[k]:
             total -= over + SCALE * int(types.price[k])
@@ -114,12 +114,33 @@ def check_certificate(
             if types.available[k] >= UNLIMITED:
                 return None
             total -= int(types.available[k]) * over
-    for members, limit in types.pools:
-        # A plan has no more machines of a pool than its limit, and of a type than are on sale.
-        alone = sum(int(types.available[k]) * max(0, excess[k]) for k in members)
-        together = limit * max((0, *(excess[k] for k in members)))
-        total -= min(alone, together)
+    total -= _most_of_pools({k: excess[k] for k in sorted(pooled) if excess[k] > 0}, types)
     return types.fixed_price + max(0, -(-total // SCALE))
+
+
+def _most_of_pools(excess: dict[int, int], types: NodeTypes) -> int:
+    """Return what machines that share limits are worth above their price at most, `excess` each.
+
+    A plan has no more of a type than are on sale, and its machines take no more of a pool than its limit. A type counts
+    in one of its pools: the one that saves most on the types that are left comes next.
+    """
+
+    def of(members: Iterable[int]) -> int:
+        return sum(int(types.available[k]) * excess[k] for k in members)
+
+    total = 0
+    while excess:
+        shares = []
+        for number, pool in enumerate(types.pools):
+            mine = [(k, each) for k, each in zip(pool.members, pool.takes, strict=True) if k in excess]
+            together = max((-(-pool.limit * excess[k] // each) for k, each in mine), default=0)
+            shares.append((of(k for k, _ in mine) - together, -number, together))
+        saved, number, together = max(shares, default=(0, 0, 0))
+        if saved <= 0:
+            return total + of(excess)
+        total += together
+        excess = {k: over for k, over in excess.items() if k not in types.pools[-number].members}
+    return total
 
 
 _MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-4)

@@ -127,7 +127,7 @@ def _price_by_room(known: Bound) -> Floats:
 
 def _unlimited(types: NodeTypes) -> list[int]:
     """Return the types without limit: the dearer of the others would bound nothing."""
-    pooled = {k for members, _ in types.pools for k in members}
+    pooled = {k for pool in types.pools for k in pool.members}
     free = np.flatnonzero((types.available >= UNLIMITED) & ~types.fixed).tolist()
     return [k for k in free if k not in pooled]
 

@@ -128,9 +128,9 @@ class ColumnGeneration:
         limited = np.flatnonzero(self._arrays.limit < UNLIMITED)
         self._counted = np.zeros((len(subproblem.bins), len(limited) + len(subproblem.pools)))
         self._counted[limited, np.arange(len(limited))] = 1.0
-        for p, (members, _) in enumerate(subproblem.pools):
-            self._counted[list(members), len(limited) + p] = 1.0
-        limits = [*self._arrays.limit[limited].tolist(), *(limit for _, limit in subproblem.pools)]
+        for p, pool in enumerate(subproblem.pools):
+            self._counted[list(pool.members), len(limited) + p] = pool.takes
+        limits = [*self._arrays.limit[limited].tolist(), *(pool.limit for pool in subproblem.pools)]
         self._upper = np.array(limits, dtype=np.float64)
         self._left = subproblem.demand.copy()
         dearest = max((place.price for place in subproblem.bins), default=1.0) + float(subproblem.move_price.sum())

@@ -461,8 +461,11 @@ def _copy(layout: Layout, machine: int, count: int) -> Copy:
 
 def _pools(layout: Layout) -> None:
     """Limit machines that share what the provider has."""
-    for members, limit in layout.problem.pools:
-        layout.model.row([(copy.used, 1) for copy in layout.copies if copy.machine in members], upper=limit)
+    for members, takes, limit in layout.problem.pools:
+        each = dict(zip(members, takes, strict=True))
+        layout.model.row(
+            [(copy.used, each[copy.machine]) for copy in layout.copies if copy.machine in each], upper=limit
+        )
 
 
 def _capacity(layout: Layout, pods: dict[int, int], room: Ints, *, holder: int | None) -> None:

@@ -34,6 +34,7 @@ from kinema_core.model.mobility import Mobility
 from kinema_core.model.neighbors import selects
 from kinema_core.model.redundancy import Redundancy, live_zone, redundancy_of
 from kinema_core.model.resources import limited
+from kinema_core.model.stock import draws, most_of
 from kinema_core.model.volumes import attachments
 from kinema_optimizer.exact.model import (
     ALONE,
@@ -52,7 +53,7 @@ from kinema_optimizer.exact.model import (
     columns_of,
 )
 from kinema_optimizer.problem.admission import NEW_NODE, NodePreferences
-from kinema_optimizer.problem.node_types import pools_of, stock_of
+from kinema_optimizer.problem.node_types import pools_of
 from kinema_optimizer.problem.pods import Mover, movers_of, port_of, resizes_of, stuck_updates
 from kinema_optimizer.problem.question import Question, Sites
 from kinema_optimizer.problem.rules.read import (
@@ -215,7 +216,7 @@ class _Building:
                 offers=tuple(offers[o].name for o in members),
                 price=offers[members[0]].micro_usd_per_hour,
                 room=self._rooms[len(self.sites.nodes) + members[0]],
-                limit=offers[members[0]].available,
+                limit=most_of(offers[members[0]]),
             )
             for members in self._machines
         )
@@ -350,7 +351,7 @@ class _Building:
             found &= ~admission.index.labeled(key, None)
         for index in np.flatnonzero(found).tolist() if pod.rules.host_ports else ():
             found[index] = ports_clash(pod.rules.host_ports, self._ports_at(index)) is None
-        on_sale = [offer.available != 0 and offer.name not in self.rules.closed for offer in self.question.offers]
+        on_sale = [most_of(offer) != 0 and offer.name not in self.rules.closed for offer in self.question.offers]
         return (
             frozenset(np.flatnonzero(found[: len(nodes)]).tolist()),
             frozenset(o for o in np.flatnonzero(found[len(nodes) :]).tolist() if on_sale[o] and o < len(offers)),
@@ -382,7 +383,7 @@ class _Building:
     def _classes(self) -> tuple[_Alike, ...]:
         """Pods that have a place or may get one: those first that take the largest share of the largest machine."""
         live, offers = len(self.sites.nodes), self.question.offers
-        rooms = [self._rooms[live + o] for o, offer in enumerate(offers) if offer.available != 0]
+        rooms = [self._rooms[live + o] for o, offer in enumerate(offers) if most_of(offer) != 0]
         largest = [max((room[r] or 0 for room in rooms), default=0) for r in range(len(self._units))]
 
         def order(one: _Alike) -> tuple[float, list[str]]:
@@ -432,7 +433,7 @@ class _Building:
                 key = (
                     offer.micro_usd_per_hour,
                     self._rooms[live + o],
-                    stock_of(offer),
+                    draws(offer),
                     admitted,
                     tuple(site.labels.get(topology) for topology in topologies),
                     offer.zone if zoned else "",

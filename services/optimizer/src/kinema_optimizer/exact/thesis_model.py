@@ -86,8 +86,11 @@ def solve_literal(
         _assign(model, places, assigned, pod_index=pod_index, pod=pod)
     for place, on_it in zip(places, assigned, strict=True):
         _hold(problem, model, place, on_it=on_it, pods=pods)
-    for members, limit in problem.pools:
-        shared = [(place.used, 1.0) for place in places if place.machine in members and place.used is not None]
+    for members, takes, limit in problem.pools:
+        each = dict(zip(members, takes, strict=True))
+        shared = [
+            (place.used, each[place.machine]) for place in places if place.machine in each and place.used is not None
+        ]
         model.row(shared, upper=limit)
     unit = 1 if size_term else problem.price_unit
     objective = {

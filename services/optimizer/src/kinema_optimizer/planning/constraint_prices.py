@@ -18,6 +18,7 @@ from kinema_core.model.budgets import blocking_budgets, budgets_by_pod
 from kinema_core.model.catalog import node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import Mobility, mobility
+from kinema_core.model.stock import draws
 from kinema_core.model.vocabulary import (
     DISRUPTION_COST,
     DO_NOT_DISRUPT,
@@ -32,7 +33,6 @@ from kinema_optimizer.bounds.pattern_lp import pattern_bound
 from kinema_optimizer.planning import relaxed_cluster
 from kinema_optimizer.planning.portfolio import SOON, is_dense, least_cost
 from kinema_optimizer.problem.compile import Compiled, compiled
-from kinema_optimizer.problem.node_types import stock_of
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.rules.redundancy import is_kept
 from kinema_optimizer.request.headroom import FLOOR, NAMESPACE, ROOM, USABLE
@@ -215,7 +215,7 @@ def _rules(question: Question) -> Iterator[Relaxation]:
 
 def _limits(question: Question) -> Iterator[Relaxation]:
     """Limits of what is on sale and of how full nodes may be, and room that is kept free."""
-    if any(offer.available is not None for offer in question.offers):
+    if any(draws(offer) for offer in question.offers):
         yield Relaxation("limit *", lambda: replace(question, offers=_unlimited(question.offers)))
     if question.percent < 100:
         yield Relaxation(f"ceiling {question.percent}%", lambda: replace(question, percent=100))
@@ -237,11 +237,14 @@ def _without_pods(cluster: Cluster, keys: Sequence[str]) -> Cluster:
 
 
 def _unlimited(offers: Iterable[Offer], only: str | None = None) -> tuple[Offer, ...]:
-    """Return the offers without limits, or without that of one pool or offer."""
-    return tuple(
-        msgspec.structs.replace(offer, available=None, pool="") if only in (None, stock_of(offer)) else offer
-        for offer in offers
-    )
+    """Return the offers without limits, or without one: that of an offer, of a pool or of a quota."""
+    return tuple(_without_limit(offer, only) for offer in offers)
+
+
+def _without_limit(offer: Offer, only: str | None) -> Offer:
+    if only in (None, offer.pool or offer.name):
+        offer = msgspec.structs.replace(offer, available=None, pool="")
+    return msgspec.structs.replace(offer, quotas=tuple(one for one in offer.quotas if only not in (None, one.name)))
 
 
 class _Singles:
@@ -283,8 +286,11 @@ class _Singles:
 
     def _offers(self) -> Iterator[tuple[int, Relaxation]]:
         offers = self._question.offers
-        for name in sorted({limit for offer in offers if (limit := stock_of(offer))}):
-            price = max(offer.micro_usd_per_hour for offer in offers if stock_of(offer) == name)
+        prices: dict[str, int] = {}
+        for offer in offers:
+            for draw in draws(offer):
+                prices[draw.stock] = max(offer.micro_usd_per_hour, prices.get(draw.stock, 0))
+        for name, price in sorted(prices.items()):
             yield price, Relaxation(f"limit {name}", self._unlimited(name))
 
     def _unlimited(self, name: str) -> Callable[[], Question]:

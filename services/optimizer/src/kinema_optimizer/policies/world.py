@@ -17,6 +17,7 @@ from kinema_core.model.daemons import daemon_requests, is_resident, resident_req
 from kinema_core.model.match import HOSTNAME, node_admits, node_term_matches, parse_taints
 from kinema_core.model.mobility import Mobility, MobilityOptions, listed, mobility, spot_allowed
 from kinema_core.model.resources import limited, subtract, total
+from kinema_core.model.stock import draws, left_of, most_of
 from kinema_optimizer.policies.topology import Flags, Ints, Places, Topology
 
 NEW_NODE: Final = "policy-new-node"
@@ -193,12 +194,14 @@ class World:
             [vector(site.room, self.resources) for site in self.templates], dtype=np.int64
         ).reshape(-1, len(self.resources))
         self.template_price: Ints = np.array([site.price for site in self.templates], dtype=np.int64)
-        self._limited = any(offer.available is not None for offer in self.offers)
+        self._limited = any(draws(offer) for offer in self.offers)
         self.empties = False
         """Nodes are emptied first and bought later: what is on sale counts as a domain for spread, too."""
         self.sites: list[Site] = []
         self.where: dict[str, int] = dict.fromkeys(self.pods, NOWHERE)
         self.bought: Counter[str] = Counter()
+        """New nodes by the name of their offer."""
+        self._left: dict[str, int | None] | None = None
         self._options = options
         self._size = max(64, 2 * len(cluster.nodes))
         self._free: Ints = np.zeros((self._size, len(self.resources)), dtype=np.int64)
@@ -237,7 +240,7 @@ class World:
         known = {key: {node.labels.get(key) for node in self.cluster.nodes} for key in sorted(keys - {HOSTNAME})}
         for offer in offers:
             closed = any(domains and offer.labels.get(key) not in domains for key, domains in known.items())
-            if offer.available != 0 and not closed:
+            if most_of(offer) != 0 and not closed:
                 yield offer
 
     # --- nodes
@@ -271,7 +274,8 @@ class World:
         self._new += 1
         while self.cluster.node(name := f"{prefix}-{self.cluster.version}-{self._new}") is not None:
             self._new += 1
-        self.bought[_pool(self.offers[offer])] += 1
+        self.bought[self.offers[offer].name] += 1
+        self._left = None
         index = self._add(new_site(self.cluster, self.offers[offer], name))
         self._log.append(("", NOWHERE, index))
         return index
@@ -285,8 +289,11 @@ class World:
 
     def left(self, offer: int) -> int | None:
         """Return how many more of an offer can be bought; None: any number."""
-        available = self.offers[offer].available
-        return None if available is None else available - self.bought[_pool(self.offers[offer])]
+        if not self._limited:
+            return None
+        if self._left is None:
+            self._left = left_of(self.offers, self.bought)
+        return self._left[self.offers[offer].name]
 
     def remove(self, index: int) -> None:
         """Remove a node; its pods must have gone before."""
@@ -493,13 +500,10 @@ class World:
         for domains in self._places.values():
             domains[after] = NOWHERE
         if site.offer is not None:
-            self.bought[_pool(site.offer)] -= 1
+            self.bought[site.offer.name] -= 1
+            self._left = None
         for rule, known in self._admitted.items():
             self._admitted[rule] = known[: len(self.sites)]
-
-
-def _pool(offer: Offer) -> str:
-    return offer.pool or offer.name
 
 
 def bind(world: World, pods: Iterable[str], score: Score, avoid: Flags | None = None) -> list[str]:

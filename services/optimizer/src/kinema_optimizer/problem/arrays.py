@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +18,25 @@ def frozen(values: object, shape: tuple[int, ...]) -> Ints:
     return array
 
 
-Pools: TypeAlias = tuple[tuple[tuple[int, ...], int], ...]
-"""Machines that share a limit, and the limit."""
+class Pool(NamedTuple):
+    """Machines that share a limit."""
+
+    members: tuple[int, ...]
+    takes: tuple[int, ...]
+    """How much one machine of each member counts, above 0: its processors, or 1 where machines are counted."""
+    limit: int
+
+
+Pools: TypeAlias = tuple[Pool, ...]
+"""Limits that machines share; a machine may be in several."""
 
 
 def stock_left(available: Ints, pools: Pools, used: Ints) -> Ints:
     """(M,): how many more of each machine can be had beside those `used` (M,); below 0 where too many are."""
     left = available - used
-    for members, limit in pools:
-        rows = list(members)
-        left[rows] = np.minimum(left[rows], limit - used[rows].sum())
+    for members, takes, limit in pools:
+        rows, each = list(members), np.array(takes, dtype=np.int64)
+        left[rows] = np.minimum(left[rows], (limit - used[rows] @ each) // each)
     return left
 
 

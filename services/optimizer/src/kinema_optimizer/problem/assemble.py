@@ -11,6 +11,7 @@ from itertools import combinations, product
 
 import numpy as np
 
+from kinema_core.model.stock import most_of
 from kinema_optimizer.problem.arrays import Flags, Ints, frozen
 from kinema_optimizer.problem.classes import Draft
 from kinema_optimizer.problem.instance import UNLIMITED, Content, Instance, content
@@ -129,7 +130,7 @@ def build_instance(
         machine_room=frozen(draft.offer_room[offers], (len(offers), len(draft.resources))),
         machine_row=frozen(rows[len(nodes) :][offers], (len(offers),)),
         machine_available=frozen(
-            [UNLIMITED if first.available is None else first.available for first in firsts], (len(firsts),)
+            [UNLIMITED if (most := most_of(first)) is None else most for first in firsts], (len(firsts),)
         ),
         pools=machines.pools,
         rollouts=tuple(_content(draft, members) for members in rollouts),

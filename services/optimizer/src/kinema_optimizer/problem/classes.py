@@ -11,6 +11,7 @@ import numpy as np
 
 from kinema_core.events import Resize
 from kinema_core.model.resources import total
+from kinema_core.model.stock import most_of
 from kinema_optimizer.problem.admission import Site
 from kinema_optimizer.problem.arrays import Flags, Ints, frozen, most_that_fit
 from kinema_optimizer.problem.pods import Mover, movers_of, resizes_of, resources_of, room_vector, vector
@@ -155,7 +156,7 @@ class Draft:
         nodes = len(self.sites.nodes)
         found = np.zeros(len(self.requests), dtype=bool)
         for index, offer in enumerate(self.question.offers):
-            if offer.available != 0:
+            if most_of(offer) != 0:
                 found |= self.admitted(nodes + index) & (self.offer_fits[index] > 0)
         for c in np.flatnonzero(~found).tolist():
             request = self.requests[c]

@@ -24,6 +24,7 @@ from kinema_core.model.catalog import node_prices
 from kinema_core.model.mobility import Mobility, holding, mobility
 from kinema_core.model.preferences import is_sociable
 from kinema_core.model.resources import lacking, largest
+from kinema_core.model.stock import draws, most_of
 from kinema_optimizer.problem.admission import Admission, NodePreferences, node_site, offer_site, taint_keys
 from kinema_optimizer.problem.arrays import Flags, Ints, frozen
 from kinema_optimizer.problem.assemble import build_instance
@@ -91,7 +92,7 @@ class Compiled:
         sites, draft = self.sites, self.draft
         nodes = len(sites.nodes)
         fits = np.array([not lacking(mover.requests, site.room) for site in (*sites.nodes, *sites.offers)], dtype=bool)
-        on_sale = [offer.available != 0 for offer in self.question.offers]
+        on_sale = [most_of(offer) != 0 for offer in self.question.offers]
         open_ = np.array([True] * nodes + on_sale, dtype=bool)
         if (draft.could[draft.kinds[c]] & fits & open_).any():
             return "pod-rules", "rules between pods (affinity, anti-affinity or spread) leave no place for it"
@@ -260,7 +261,7 @@ def sites_of(question: Question) -> Sites:
         sites=(*nodes, *offers),
         live=len(nodes),
         closed=frozenset(),
-        unlimited=frozenset(offer.name for offer in question.offers if offer.available is None),
+        unlimited=frozenset(offer.name for offer in question.offers if not draws(offer)),
         admission=admission,
         resized=frozenset(one.workload for one in question.forecasts),
         rolling=frozenset(key for key, strategy in facts.strategy.items() if strategy == "rolling"),

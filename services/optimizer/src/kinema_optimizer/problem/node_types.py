@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 import numpy as np
 
 from kinema_core.events import Amounts, Offer
-from kinema_optimizer.problem.arrays import Flags, Ints, Pools, first_fit_count, most_that_fit, virtual_nodes
+from kinema_core.model.stock import Draw, draws, most_of
+from kinema_optimizer.problem.arrays import Flags, Ints, Pool, Pools, first_fit_count, most_that_fit, virtual_nodes
 from kinema_optimizer.problem.instance import UNLIMITED, Instance
 
 
@@ -42,10 +44,10 @@ def machines_of(
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, offer in enumerate(offers):
-        if offer.available == 0 or not could[index].any():
+        if most_of(offer) == 0 or not could[index].any():
             continue
         rules = (admits[index].tobytes(), could[index].tobytes())
-        alike = (offer.micro_usd_per_hour, rooms[index].tobytes(), rules, sizes[index], stock_of(offer))
+        alike = (offer.micro_usd_per_hour, rooms[index].tobytes(), rules, sizes[index], draws(offer))
         groups.setdefault(alike, []).append(index)
     rows = tuple(members[0] for members in groups.values())
     return Machines(
@@ -68,19 +70,21 @@ def most_useful(requests: Ints, totals: Ints, *, room: Ints, limit: Ints, apart:
     return max(virtual_nodes(counts @ requests, room), packed + alone)
 
 
-def stock_of(offer: Offer) -> str:
-    """Return the name of an offer's stock, which offers with the same name draw on; empty where it is unlimited."""
-    return "" if offer.available is None else offer.pool or offer.name
-
-
 def pools_of(firsts: Sequence[Offer]) -> Pools:
-    """Return machines, each by its first offer, that share a stock; one alone is limited by its count already."""
-    members: dict[str, list[int]] = {}
+    """Return machines, each by its first offer, that share a limit; one alone is limited by its count already."""
+    members: dict[str, list[tuple[int, Draw]]] = {}
     for machine, offer in enumerate(firsts):
-        if stock_of(offer):
-            members.setdefault(stock_of(offer), []).append(machine)
-    return tuple(
-        (tuple(machines), int(firsts[machines[0]].available or 0)) for machines in members.values() if len(machines) > 1
+        for draw in draws(offer):
+            members.setdefault(draw.stock, []).append((machine, draw))
+    return tuple(_pool(mine) for mine in members.values() if len(mine) > 1)
+
+
+def _pool(members: Sequence[tuple[int, Draw]]) -> Pool:
+    unit = gcd(*(draw.takes for _, draw in members))
+    return Pool(
+        members=tuple(machine for machine, _ in members),
+        takes=tuple(draw.takes // unit for _, draw in members),
+        limit=max(0, min(draw.left for _, draw in members)) // unit,
     )
 
 
@@ -207,6 +211,6 @@ def _groups(problem: Instance) -> list[Ints]:
 def has_like_on_sale(problem: Instance, *, price: int, room: Ints, wanted: Flags) -> bool:
     """Return whether a machine without limit costs no more, has as much `room` (R,) and admits all `wanted` (C,)."""
     like = (problem.machine_available >= UNLIMITED) & (problem.machine_price <= price)
-    like[[m for members, _ in problem.pools for m in members]] = False
+    like[[m for pool in problem.pools for m in pool.members]] = False
     like &= (problem.machine_room >= room).all(axis=1)
     return bool((problem.admits[problem.machine_row[like]] | ~wanted).all(axis=1).any())

@@ -1,4 +1,4 @@
-"""Limits on the number of nodes: in total, in a zone, of a machine type.
+"""Limits on nodes: by number or by vCPUs; in total, in a zone, of a machine type or capacity type.
 
 A maximum limits what may be booted, on top of the nodes that are there: new nodes are Ready before old ones go, so that
 both exist for a while and count against a provider's quota. A minimum is kept by placeholder pods of which each needs a
@@ -7,21 +7,21 @@ node of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Final, TypeAlias
+from typing import Final, Literal
 
 import msgspec
 
 from kinema_core.events import (
     FrozenMap,
-    Node,
     NodeTerm,
     Offer,
     PlacementRules,
     Plan,
     Pod,
     PodTerm,
+    Quota,
     Requirement,
     Selector,
     Toleration,
@@ -29,24 +29,29 @@ from kinema_core.events import (
 from kinema_core.model.catalog import INSTANCE_TYPE, ZONE, machine_of
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import HOSTNAME
-from kinema_core.model.vocabulary import SPOT
+from kinema_core.model.vocabulary import CAPACITY_TYPE, SPOT
 from kinema_optimizer.request.headroom import FLOOR, LOWEST, NAMESPACE
 
 _MOST: Final = 100_000
+_MOST_VCPUS: Final = 100_000_000
 _LABEL: Final = "kinema.io/floor"
 
 
 class NodeLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Maximum number of nodes of a machine type in a zone; without a name it means all."""
+    """Limit on nodes of a machine type, zone and capacity type, or on their vCPUs; without a name it means all."""
 
     machine_type: str | None = None
     """Of the nodes that count."""
     zone: str | None = None
     """Zone of the nodes that count."""
+    capacity_type: Literal["on-demand", "spot"] | None = None
+    """Capacity type of the nodes that count."""
     min_nodes: int = 0
     """So many are kept or booted at least."""
     max_nodes: int | None = None
     """So many there may be at most; null: any number."""
+    max_vcpus: int | None = None
+    """So many vCPUs they may have together at most, as a cloud's quota counts them; null: any number."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
@@ -56,83 +61,50 @@ class NodeLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if self.max_nodes is not None and not self.min_nodes <= self.max_nodes <= _MOST:
             message = f"max_nodes is {self.max_nodes}: use {self.min_nodes} (min_nodes) to {_MOST}"
             raise ValueError(message)
-        if not self.min_nodes and self.max_nodes is None:
-            message = f"the limit of {self.text} limits nothing: give min_nodes or max_nodes"
+        if self.max_vcpus is not None and not 0 <= self.max_vcpus <= _MOST_VCPUS:
+            message = f"max_vcpus is {self.max_vcpus}: use 0 to {_MOST_VCPUS}"
+            raise ValueError(message)
+        if not self.min_nodes and self.max_nodes is None and self.max_vcpus is None:
+            message = f"the limit of {self.text} limits nothing: give min_nodes, max_nodes or max_vcpus"
             raise ValueError(message)
 
     @property
     def text(self) -> str:
         """Limited nodes, in words."""
-        kind = "nodes" if self.machine_type is None else f"{self.machine_type} nodes"
+        words = (self.capacity_type, self.machine_type, "nodes")
+        kind = " ".join(word for word in words if word is not None)
         return kind if self.zone is None else f"{kind} in zone {self.zone}"
 
-    def covers(self, machine_type: str, zone: str) -> bool:
-        """Return whether a node of this type and zone counts."""
-        return self.machine_type in (None, machine_type) and self.zone in (None, zone)
+    def covers(self, machine_type: str, zone: str, capacity_type: str) -> bool:
+        """Return whether a node of this type, zone and capacity type counts."""
+        own = (self.machine_type, machine_type), (self.zone, zone), (self.capacity_type, capacity_type)
+        return all(wanted in (None, has) for wanted, has in own)
 
 
 def capped(limits: Sequence[NodeLimit], cluster: Cluster, offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """Return the offers with no more available than every maximum leaves, whatever is booted of each.
+    """Return the offers with every maximum as a quota: they share what live nodes leave of it.
 
-    All offers that a maximum covers share what it leaves. Where maxima overlap, or a provider's pool has offers under
-    different maxima, each is divided evenly among the groups of offers that are under the same maxima, so that no
-    choice among the groups breaks any.
+    Of a node whose type is not on sale, the allocatable CPU counts, rounded up to whole cores.
     """
-    left = {
-        index: max(0, limit.max_nodes - sum(_counts(limit, cluster.nodes)))
-        for index, limit in enumerate(limits)
-        if limit.max_nodes is not None
-    }
-    over = {
-        offer.name: tuple(index for index in left if limits[index].covers(offer.machine_type, offer.zone))
-        for offer in offers
-    }
-    pools: dict[str, set[_Group]] = {}
-    for offer in offers:
-        pools.setdefault(_stock(offer), set()).add(over[offer.name])
-    groups: dict[_Group, list[Offer]] = {}
-    for offer in offers:
-        mine = over[offer.name]
-        groups.setdefault(mine, []).append(_divided(offer, sorted(pools[_stock(offer)]), mine))
-    found: dict[str, Offer] = {}
-    for mine, members in groups.items():
-        most = [_share(left[index], [group for group in groups if index in group], mine) for index in mine]
-        pool = f"maximum of {' and of '.join(limits[index].text for index in mine)}"
-        found |= {one.name: _pooled(one, members, pool=pool, most=min(most)) if most else one for one in members}
-    return tuple(found[offer.name] for offer in offers)
+    millicores = _millicores(offers)
+    live = [(machine_of(node), node.allocatable.get("cpu", 0)) for node in cluster.nodes]
+    found = list(offers)
+    for limit in limits:
+        there = [(machine[0], cpu) for machine, cpu in live if limit.covers(*machine)]
+        cores = sum(millicores.get(machine, -(-cpu // 1000) * 1000) for machine, cpu in there)
+        for index, offer in enumerate(offers):
+            if limit.covers(offer.machine_type, offer.zone, offer.capacity_type):
+                name, cpu = f"maximum of {limit.text}", offer.capacity["cpu"]
+                most = [] if limit.max_nodes is None else [Quota(name=name, takes=1, left=limit.max_nodes - len(there))]
+                if limit.max_vcpus is not None:
+                    most.append(Quota(name=f"{name} in vCPUs", takes=cpu, left=limit.max_vcpus * 1000 - cores))
+                found[index] = msgspec.structs.replace(found[index], quotas=(*found[index].quotas, *most))
+    return tuple(found)
 
 
-_Group: TypeAlias = tuple[int, ...]
-"""The maxima that an offer is under."""
-
-
-def _stock(offer: Offer) -> str:
-    return offer.pool or offer.name
-
-
-def _divided(offer: Offer, groups: Sequence[_Group], mine: _Group) -> Offer:
-    """Return the offer with the part of its pool that falls to its group."""
-    if offer.available is None or len(groups) == 1:
-        return offer
-    return msgspec.structs.replace(offer, available=_share(offer.available, groups, mine))
-
-
-def _share(left: int, groups: Sequence[_Group], mine: _Group) -> int:
-    """Return an even part of what is left; the first groups get the remainder."""
-    whole, rest = divmod(left, len(groups))
-    return whole + (groups.index(mine) < rest)
-
-
-def _pooled(offer: Offer, members: Sequence[Offer], *, pool: str, most: int) -> Offer:
-    """Return the offer in one pool with the others under the same maxima; the smallest limit holds for all."""
-    least = min([most, *(one.available for one in members if one.available is not None)])
-    return msgspec.structs.replace(offer, available=least, pool=pool)
-
-
-def _counts(limit: NodeLimit, nodes: Iterable[Node]) -> Iterator[bool]:
-    for node in nodes:
-        machine_type, zone, _ = machine_of(node)
-        yield limit.covers(machine_type, zone)
+def _millicores(offers: Iterable[Offer]) -> Mapping[str, int]:
+    """Return the CPU of whole machines by type."""
+    return {offer.machine_type: offer.capacity["cpu"] for offer in offers}
 
 
 def floor_pods(limits: Sequence[NodeLimit]) -> tuple[Pod, ...]:
@@ -145,7 +117,11 @@ def _floor(index: int, limit: NodeLimit) -> Iterator[Pod]:
     apart = PodTerm(topology_key=HOSTNAME, selector=Selector(labels=labels), namespaces=(NAMESPACE,))
     keys = [
         [(key, value) for key in names]
-        for names, value in ((INSTANCE_TYPE, limit.machine_type), (ZONE, limit.zone))
+        for names, value in (
+            (INSTANCE_TYPE, limit.machine_type),
+            (ZONE, limit.zone),
+            ((CAPACITY_TYPE,), limit.capacity_type),
+        )
         if value is not None
     ]
     terms = tuple(NodeTerm(expressions=tuple(_is(key, value) for key, value in one)) for one in product(*keys))
@@ -170,15 +146,24 @@ def _is(key: str, value: str) -> Requirement:
     return Requirement(key=key, operator="In", values=(value,))
 
 
-def breaches(limits: Sequence[NodeLimit], plan: Plan) -> tuple[str, ...]:
-    """Limits that a plan breaks and that were not broken as much before, for people."""
+def breaches(limits: Sequence[NodeLimit], plan: Plan, offers: Sequence[Offer] = ()) -> tuple[str, ...]:
+    """Limits that a plan breaks and that were not broken as much before, for people.
+
+    vCPUs are those of the machines on offer; nodes of other types count none.
+    """
     found = []
+    millicores = _millicores(offers)
     for limit in limits:
-        mine = [node.action for node in plan.nodes if limit.covers(node.machine_type, node.zone)]
-        together, after = len(mine), len(mine) - mine.count("delete")
-        before = together - mine.count("boot")
+        mine = [node for node in plan.nodes if limit.covers(node.machine_type, node.zone, node.capacity_type)]
+        actions = [node.action for node in mine]
+        together, after = len(mine), len(mine) - actions.count("delete")
+        before = together - actions.count("boot")
         if limit.max_nodes is not None and together > max(limit.max_nodes, before):
             found.append(f"{together} {limit.text} at once, at most {limit.max_nodes} are allowed")
+        cores = [(millicores.get(node.machine_type, 0), node.action) for node in mine]
+        at_once, new = sum(cpu for cpu, _ in cores), sum(cpu for cpu, action in cores if action == "boot")
+        if limit.max_vcpus is not None and new and at_once > limit.max_vcpus * 1000:
+            found.append(f"{at_once / 1000:g} vCPUs of {limit.text} at once, at most {limit.max_vcpus} are allowed")
         if after < min(limit.min_nodes, before):
             found.append(f"{after} {limit.text} remain, at least {limit.min_nodes} are to")
     return tuple(found)

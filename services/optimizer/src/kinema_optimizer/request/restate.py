@@ -42,7 +42,7 @@ class Frame:
         if len(self.cluster.pods) > len(self._cluster.pods):
             plan = without_placeholders(plan)
         if self.limits:
-            broken = {"limits_broken": float(len(breaches(self.limits, plan)))}
+            broken = {"limits_broken": float(len(breaches(self.limits, plan, self._offers)))}
             plan = msgspec.structs.replace(plan, figures=FrozenMap({**plan.figures, **broken}))
         if self.usable is not None and plan.status != "infeasible":
             fill = fill_after(plan, self._cluster, self._offers, rule=self.usable)

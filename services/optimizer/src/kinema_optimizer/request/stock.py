@@ -2,7 +2,7 @@
 
 Few providers publish what they have left; a boot that fails is how one learns it. Otherwise the next plan would ask for
 the same machine again, and pending pods would wait for what is not to be had. A machine type that is sold out in two
-zones is left in every zone.
+zones is left in every zone, and what a quota refused limits every offer that takes as much of the same quotas.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class _Failure(NamedTuple):
     at: datetime
     times: int
     """Failures in a row, each within twice the rest after the one before it."""
+    quota: bool = False
+    """A quota refused it."""
 
     def rest(self, seconds: float) -> timedelta:
         """Return how long the offer is left."""
@@ -51,7 +53,8 @@ class StockOuts:
             return self
         before = self.last.get(offer)
         again = before is not None and event.time - before.at < 2 * before.rest(seconds)
-        failure = _Failure(event.time, before.times + 1 if before is not None and again else 1)
+        times = before.times + 1 if before is not None and again else 1
+        failure = _Failure(event.time, times, body.reason == "quota")
         return StockOuts(MappingProxyType({**self.last, offer: failure}))
 
     def shown_in(self, offers: Sequence[Offer], now: datetime, seconds: float) -> tuple[Offer, ...]:
@@ -59,6 +62,8 @@ class StockOuts:
         out = {name for name, failure in self.last.items() if now - failure.at < failure.rest(seconds)}
         if not out:
             return tuple(offers)
+        refused = [offer for offer in offers if offer.name in out and offer.quotas and self.last[offer.name].quota]
+        out |= {offer.name for offer in offers if any(_takes_as_much(offer, one) for one in refused)}
         zones: dict[tuple[str, str], set[str]] = {}
         for offer in offers:
             if offer.name in out:
@@ -70,3 +75,9 @@ class StockOuts:
             else offer
             for offer in offers
         )
+
+
+def _takes_as_much(offer: Offer, refused: Offer) -> bool:
+    """Return whether an offer takes as much of all quotas of one that was refused, whichever of them it was."""
+    takes = {one.name: one.takes for one in offer.quotas}
+    return all(takes.get(one.name, 0) >= one.takes for one in refused.quotas)

@@ -396,10 +396,11 @@ def _allowance(context: SearchContext, state: Incumbent, neighborhoods: int) -> 
         m: int(problem.machine_available[m] - used[m]) // neighborhoods
         for m in np.flatnonzero(problem.machine_available < UNLIMITED).tolist()
     }
-    for members, limit in problem.pools:
-        share = (limit - int(used[list(members)].sum())) // (neighborhoods * len(members))
-        for m in members:
-            left[m] = min(left.get(m, share), share)
+    for members, takes, limit in problem.pools:
+        free = limit - sum(int(used[m]) * each for m, each in zip(members, takes, strict=True))
+        share = free // (neighborhoods * len(members))
+        for m, each in zip(members, takes, strict=True):
+            left[m] = min(left.get(m, share // each), share // each)
     return left
 
 

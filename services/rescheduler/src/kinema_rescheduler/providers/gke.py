@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from kinema_core.events import FrozenMap, Offer
+from kinema_core.events import FrozenMap, Offer, Quota
 from kinema_core.model.catalog import CatalogRow
 from kinema_core.model.match import parse_taints
 from kinema_core.model.resources import limited
@@ -188,7 +188,7 @@ class GkeProvider:
                 row,
                 labels=FrozenMap({**labels, **row.labels}),
                 taints=(*taints, *row.taints),
-                available=_least(row.available, _left(row, quotas)),
+                quotas=quotas_of(row, quotas),
             )
             for row in found.rows
         )
@@ -410,22 +410,22 @@ def pool_object(name: str, offer: Offer, template: Mapping[str, Any]) -> dict[st
     }
 
 
-def _left(row: CatalogRow, quotas: Mapping[str, float]) -> int | None:
-    """Return how many machines of a row the quotas leave; None: none limits it.
+def quotas_of(row: CatalogRow, left: Mapping[str, float]) -> tuple[Quota, ...]:
+    """Return the quotas of the region that a row's machines count against: vCPUs in thousandths, and `INSTANCES`.
 
     Compute Engine counts the vCPUs of E2, N1 and others as `CPUS`, those of newer families apart, and those of spot
     machines as `PREEMPTIBLE_CPUS` where the project has that quota.
     """
     family = row.machine_type.partition("-")[0].upper()
-    usual = [f"{family}_CPUS"] if f"{family}_CPUS" in quotas else ["CPUS"]
-    if row.capacity_type == "spot" and quotas.get("PREEMPTIBLE_CPUS", 0) > 0:
-        usual = ["PREEMPTIBLE_CPUS"]
-    counts = [int(max(0.0, quotas[metric]) // float(row.vcpus)) for metric in usual if metric in quotas]
-    return min(counts, default=None)
-
-
-def _least(*counts: int | None) -> int | None:
-    return min((count for count in counts if count is not None), default=None)
+    metric = f"{family}_CPUS" if f"{family}_CPUS" in left else "CPUS"
+    if row.capacity_type == "spot" and left.get("PREEMPTIBLE_CPUS", 0) > 0:
+        metric = "PREEMPTIBLE_CPUS"
+    takes = {metric: (row.capacity["cpu"], 1000), "INSTANCES": (1, 1)}
+    return tuple(
+        Quota(name=f"quota {name}", takes=each, left=max(0, int(left[name] * unit)))
+        for name, (each, unit) in takes.items()
+        if name in left
+    )
 
 
 def _taint_text(taint: Mapping[str, str]) -> str:

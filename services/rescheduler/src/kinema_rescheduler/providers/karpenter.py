@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from kinema_core.events import FrozenMap, Labels, Offer, Requirement
+from kinema_core.events import Amounts, FrozenMap, Labels, Offer, Quota, Requirement
 from kinema_core.model.catalog import KUBELET_LABELS, CatalogRow
 from kinema_core.model.match import parse_taints, requirement_matches
 from kinema_core.model.quantity import QuantityError, parse_amount
@@ -88,8 +88,18 @@ class KarpenterProvider:
         found = await catalog_of(self._settings.catalog, self._api)
         taints = tuple(_taint_text(taint) for taint in _template(pool)["spec"].get("taints") or ())
         labels = {**_template_labels(pool), POOL: pool["metadata"]["name"]}
+        left = await self._left(pool)
         rows = (
-            replace(row, labels=FrozenMap({**labels, **row.labels}), taints=(*taints, *row.taints))
+            replace(
+                row,
+                labels=FrozenMap({**labels, **row.labels}),
+                taints=(*taints, *row.taints),
+                quotas=tuple(
+                    Quota(name=_limit_name(pool, resource), takes=takes, left=max(0, most))
+                    for resource, most in left.items()
+                    if (takes := _counted(row.capacity, resource))
+                ),
+            )
             for row in found.rows
             if allows(pool, row)
         )
@@ -205,26 +215,24 @@ class KarpenterProvider:
             raise PermanentError("invalid", detail) from error
 
     async def _check_limits(self, pool: Json, offer: Offer) -> None:
-        """Check the NodePool's limits: Karpenter counts its own NodeClaims against them, Kinema counts both."""
-        limits = pool["spec"].get("limits") or {}
-        if not limits:
-            return
-        claims = await self._api.items(NODE_CLAIMS)
-        used = (pool.get("status") or {}).get("resources") or {}
-        for resource, text in sorted(limits.items()):
-            most = _amount(resource, text)
-            own = sum(
-                int(annotations_of(claim).get(CAPACITY + resource, 0))
-                for claim in claims
-                if labels_of(claim).get(POOL) == self._settings.node_pool
-            )
-            wanted = _counted(offer, resource)
-            there = _amount(resource, used.get(resource, "0")) + own
-            if there + wanted > most:
-                detail = (
-                    f"NodePool {self._settings.node_pool}: limits.{resource} is {text}, {offer.name} would exceed it"
-                )
+        for resource, left in (await self._left(pool)).items():
+            if _counted(offer.capacity, resource) > left:
+                text = pool["spec"]["limits"][resource]
+                detail = f"{_limit_name(pool, resource)} is {text}, {offer.name} would exceed it"
                 raise PermanentError("quota", detail)
+
+    async def _left(self, pool: Json) -> Mapping[str, int]:
+        """Return what is left of the NodePool's limits: Karpenter counts its own NodeClaims, Kinema counts both."""
+        limits = pool["spec"].get("limits") or {}
+        claims = await self._api.items(NODE_CLAIMS) if limits else ()
+        mine = [annotations_of(one) for one in claims if labels_of(one).get(POOL) == self._settings.node_pool]
+        used = (pool.get("status") or {}).get("resources") or {}
+        return {
+            resource: _amount(resource, text)
+            - _amount(resource, used.get(resource, "0"))
+            - sum(int(marks.get(CAPACITY + resource, 0)) for marks in mine)
+            for resource, text in sorted(limits.items())
+        }
 
 
 def claim_object(name: str, offer: Offer, pool: Json) -> Json:
@@ -239,7 +247,9 @@ def claim_object(name: str, offer: Offer, pool: Json) -> Json:
     taints += [taint for taint in spec.get("taints") or () if taint["key"] not in known]
     devices = {name: str(amount) for name, amount in offer.allocatable.items() if "/" in name and limited(name)}
     kept = ("nodeClassRef", "startupTaints", "expireAfter", "terminationGracePeriod")
-    counted = {CAPACITY + resource: str(_counted(offer, resource)) for resource in pool["spec"].get("limits") or {}}
+    counted = {
+        CAPACITY + resource: str(_counted(offer.capacity, resource)) for resource in pool["spec"].get("limits") or {}
+    }
     labels = {key: value for key, value in offer.labels.items() if key not in {_TYPE, _ZONE, *KUBELET_LABELS}}
     return {
         "apiVersion": "karpenter.sh/v1",
@@ -262,9 +272,13 @@ def claim_object(name: str, offer: Offer, pool: Json) -> Json:
     }
 
 
-def _counted(offer: Offer, resource: str) -> int:
+def _counted(capacity: Amounts, resource: str) -> int:
     """Return how much of a limit a machine uses; `nodes` limits their number."""
-    return 1 if resource == "nodes" else offer.capacity.get(resource, 0)
+    return 1 if resource == "nodes" else capacity.get(resource, 0)
+
+
+def _limit_name(pool: Json, resource: str) -> str:
+    return f"NodePool {pool['metadata']['name']}: limits.{resource}"
 
 
 def _amount(resource: str, text: object) -> int:
