@@ -3,8 +3,9 @@
     python -m benchmarks.defaults --seconds 20
     python -m benchmarks --only defaults
 
-`redundancy` keeps workloads on two nodes and in their zones. `max_moves_fraction` moves at most a quarter of the pods:
-what it costs is what later plans still save.
+`redundancy` keeps workloads on two nodes and in their zones, `headroom` leaves room for a large pod in every zone;
+`windows` stands for the price of a move. `max_moves_fraction` moves at most a quarter of the pods: what it costs is
+what later plans still save.
 """
 
 from __future__ import annotations
@@ -19,10 +20,16 @@ from benchmarks.clusters import NOW
 from benchmarks.starts import Start, starts
 from kinema_core.model.redundancy import redundancy_loss
 from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.request.objective import Window
 from kinema_optimizer.settings import PlanningSettings
 
-OFF: Final[Mapping[str, Any]] = {"max_moves_fraction": 1.0, "redundancy": False}
-"""Settings without any of the limits."""
+OFF: Final[Mapping[str, Any]] = {
+    "windows": (Window(objective="least-cost"),),
+    "max_moves_fraction": 1.0,
+    "redundancy": False,
+    "headroom": 0,
+}
+"""Settings without any of the limits, and without a price of moves."""
 SECONDS: Final = 20.0
 PODS: Final = 2_000
 """Of the cluster full of rules."""
@@ -40,7 +47,7 @@ def table(seconds: float) -> dict[str, object]:
 
 def _costs(start: Start, seconds: float) -> dict[str, object]:
     defaults = PlanningSettings()
-    alone = {name: {**OFF, name: getattr(defaults, name)} for name in OFF}
+    alone = {name: {**OFF, name: getattr(defaults, name)} for name in OFF}  # `windows`: the price of moves
     found: dict[str, object] = {"pods": len(start.cluster.pods), "nodes": len(start.cluster.nodes)}
     for name, settings in {"off": OFF, **alone, "all": {}}.items():
         plan = plan_for(

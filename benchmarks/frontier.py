@@ -195,6 +195,7 @@ def _row(start: Start, seconds: float, *, most_moves: int | None = None, move_pr
     settings = PlanningSettings(
         max_moves_fraction=1.0,
         redundancy=False,
+        headroom=0,
         time_limit_seconds=seconds,
         max_moves=most_moves,
         move_price_usd=move_price,

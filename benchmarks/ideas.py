@@ -40,7 +40,7 @@ USABLE: Final = UsableResources(
     max_percent=FrozenMap({"cpu": 80, "memory": 80}), min_free={"cpu": "100m", "memory": "400M"}, ratios=RATIOS
 )
 """Thresholds of 80%; the usability thresholds of the cluster-threshold thesis, figure 4.1."""
-PLAIN: Final = PlanningSettings(max_moves_fraction=1.0, redundancy=False)
+PLAIN: Final = PlanningSettings(max_moves_fraction=1.0, redundancy=False, headroom=0)
 DEAR: Final = 0.0001
 """USD per hour of a weight point with which a pod too many in a zone costs a cent."""
 CASES: Final[dict[str, dict[str, Any]]] = {

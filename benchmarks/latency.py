@@ -106,7 +106,7 @@ async def _measure(directory: Path) -> dict[str, object]:
 
 def _stages() -> list[Any]:
     runtime = RuntimeSettings(cluster=CLUSTER)
-    planning = PlanningSettings(time_limit_seconds=SOLVE_SECONDS, max_moves_fraction=1.0, redundancy=False)
+    planning = PlanningSettings(time_limit_seconds=SOLVE_SECONDS, max_moves_fraction=1.0, redundancy=False, headroom=0)
     limits = Limits(cooldown_seconds=0.0, approval="automatic", max_moves_fraction=1.0, redundancy=False)
     return [
         Predictor(PredictorSettings(runtime=runtime)),

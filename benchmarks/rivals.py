@@ -39,7 +39,7 @@ def table(names: Sequence[str], *, seconds: float, pods: int) -> dict[str, objec
     for name in names:
         start = starts(pods)[name]()
         began = time.perf_counter()
-        settings = PlanningSettings(time_limit_seconds=seconds, max_moves_fraction=1.0, redundancy=False)
+        settings = PlanningSettings(time_limit_seconds=seconds, max_moves_fraction=1.0, redundancy=False, headroom=0)
         plan = plan_for(start.cluster, start.offers, now=NOW, settings=settings)
         bound = plan.cost.lower_bound
         rows = [_row("kinema", plan, evictions=plan.moves, bound=bound, seconds=time.perf_counter() - began)]

@@ -300,7 +300,9 @@ def one(start: RuledStart, seconds: float, *, seed: int = 0, processors: float |
     """
     seen: list[Progress] = []
     # Search and order alone: no limit on moves, and no redundancy.
-    settings = PlanningSettings(time_limit_seconds=seconds, seed=seed, max_moves_fraction=1.0, redundancy=False)
+    settings = PlanningSettings(
+        time_limit_seconds=seconds, seed=seed, max_moves_fraction=1.0, redundancy=False, headroom=0
+    )
     gc.collect()
     clock = time.monotonic if processors is None else lambda: time.process_time() / processors
     began, worked = time.perf_counter(), time.process_time()

@@ -88,7 +88,9 @@ def demo(url: str) -> dict[str, dict[str, Any]]:
         # It takes minutes: usage of a day is no part of it.
         "observer": {"stabilization_window_seconds": 120, "usage_step_seconds": 15},
         "predictor": {"max_request_change_fraction": "0.10", "least_age_seconds": 60},
-        "optimizer": {"planning": {"time_limit_seconds": 20, "max_moves_fraction": 1, "redundancy": False}},
+        "optimizer": {
+            "planning": {"time_limit_seconds": 20, "max_moves_fraction": 1, "redundancy": False, "headroom": 0}
+        },
         "decider": {"limits": {"approval": "automatic", "max_moves_fraction": 1, "redundancy": False}},
         "rescheduler": {"provider": {"kind": "sim", "url": url}},
     }

@@ -111,8 +111,9 @@ class Bench:
         self.catalog.write_text(CATALOG)
 
     def run(self, *arguments: str, snapshot: Path | str | None = None, given: bytes | None = None) -> Any:
-        """Run `kinema plan`, without redundancy unless it is asked for."""
-        arguments = arguments if "--redundancy" in arguments else ("--no-redundancy", *arguments)
+        """Run `kinema plan`, without redundancy and headroom unless they are asked for."""
+        for asked, left_out in (("--redundancy", ("--no-redundancy",)), ("--headroom", ("--headroom", "0"))):
+            arguments = arguments if asked in arguments else (*left_out, *arguments)
         files = ["--snapshot", str(snapshot or self.snapshot), "--catalog", str(self.catalog)]
         return CliRunner().invoke(APP, ["plan", *files, *arguments], input=given)
 

@@ -25,7 +25,7 @@ SECONDS = 20.0
 _LIMITS = ("approval", "max_moves_fraction", "redundancy")
 DEFAULTS = {
     "decider": {"limits": {name: getattr(Limits(), name) for name in _LIMITS}},
-    "optimizer": {"planning": {name: getattr(PlanningSettings(), name) for name in _LIMITS[1:]}},
+    "optimizer": {"planning": {name: getattr(PlanningSettings(), name) for name in (*_LIMITS[1:], "headroom")}},
 }
 """What the other tests of this folder switch off."""
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from kinema_optimizer.settings import PlanningSettings
 
-_UNGUARDED: Final[dict[str, Any]] = {"max_moves_fraction": 1.0, "redundancy": False}
+_UNGUARDED: Final[dict[str, Any]] = {"max_moves_fraction": 1.0, "redundancy": False, "headroom": 0}
 
 
 def unguarded(**given: Any) -> PlanningSettings:

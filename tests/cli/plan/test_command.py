@@ -348,6 +348,7 @@ def test_missing_catalog_is_one_clear_line(bench: Bench) -> None:
         ("--move-price", "nan"),
         ("--objective", "energy", "--move-price", "inf"),
         ("--max-moves", "-1"),
+        ("--headroom", "-1"),
         ("--max-moves", "few"),
         ("--seed", "-1"),
         ("--seed", "99999999999"),
@@ -362,7 +363,7 @@ def test_wrong_arguments_exit_2(bench: Bench, arguments: tuple[str, ...]) -> Non
     assert bench.fails(*arguments, code=2)
 
 
-@pytest.mark.parametrize("option", ["--move-price", "--max-moves", "--seed", "--threads", "--time-limit"])
+@pytest.mark.parametrize("option", ["--move-price", "--max-moves", "--headroom", "--seed", "--threads", "--time-limit"])
 def test_number_out_of_range_is_named_in_one_line(bench: Bench, option: str) -> None:
     """The line names the option as it was typed, and the range."""
     said = bench.fails(option, "-7", code=2)

@@ -112,7 +112,7 @@ def _reference(recording: Recording) -> ReferenceResult | None:
         cluster_at([item.event for item in recording.state], plan.base_version),
         offers_in(log),
         now=proposal.time,
-        settings=PlanningSettings(max_moves_fraction=1.0, redundancy=False),
+        settings=PlanningSettings(max_moves_fraction=1.0, redundancy=False, headroom=0),
         stop=ClockStop(REFERENCE_SECONDS),
         forecasts=made[0].forecasts if made else (),
         at_most=round(plan.cost.after * 1_000_000),

@@ -40,7 +40,7 @@ _WORDS: Final[Mapping[type, str]] = {
 
 
 UNATTENDED: Final[Mapping[str, Mapping[str, object]]] = {
-    "optimizer": {"planning": {"max_moves_fraction": 1.0, "redundancy": False}},
+    "optimizer": {"planning": {"max_moves_fraction": 1.0, "redundancy": False, "headroom": 0}},
     "decider": {"limits": {"approval": "automatic", "max_moves_fraction": 1.0, "redundancy": False}},
 }
 """Settings by service with which Kinema does at once all that saves: for clusters on which nothing matters."""

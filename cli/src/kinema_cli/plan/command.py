@@ -86,6 +86,7 @@ class PlanOptions:
     move_price: float | None = None
     max_moves: int | None = None
     redundancy: bool = True
+    headroom: int = 1
     seed: int = 0
     threads: int = 2
     output: PlanFormat = PlanFormat.TABLE
@@ -143,6 +144,14 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
             help="Keep every workload on two nodes, and in as many zones as now, where it is so.",
         ),
     ] = True,
+    headroom: Annotated[
+        int,
+        typer.Option(
+            "--headroom",
+            metavar="N",
+            help="Leave room for N more of the largest pods in every zone, where there is that room now; 0: none.",
+        ),
+    ] = 1,
     seed: Seed = 0,
     threads: Annotated[int, typer.Option("--threads", metavar="N", help="Threads of the search.")] = 2,
     output: Annotated[
@@ -176,6 +185,7 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         move_price=move_price,
         max_moves=max_moves,
         redundancy=redundancy,
+        headroom=headroom,
         seed=seed,
         threads=threads,
         output=output,
@@ -245,6 +255,7 @@ def planning_settings(options: PlanOptions) -> PlanningSettings:
             scope=tuple(map(labels_in, options.scope)),
             max_moves_fraction=1.0,
             redundancy=options.redundancy,
+            headroom=options.headroom,
             seed=options.seed,
             workers=options.threads,
         )

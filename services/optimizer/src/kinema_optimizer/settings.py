@@ -36,6 +36,7 @@ NAME: Final = "optimizer"
 _MOST_WORKERS: Final = 256
 _SEEDS: Final = 2**31
 _MOST_MOVES: Final = 2**31
+_MOST_HEADROOM: Final = 1000
 
 
 class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,6 +51,10 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     redundancy: bool = True
     """A plan leaves no workload that is on several nodes on one, nor in fewer zones than now; pods of Jobs aside. The
     decider needs the same value."""
+    headroom: int = 1
+    """A plan to save leaves room in every zone for so many more of the largest pods for which there is room now, in one
+    piece on a node; it buys none where there is none. Pods count that request only CPU and memory. Not where the window
+    names `headroom` or `usable` is set, nor while pending pods could use the room. 0: none is left."""
     move_jobs: bool = False
     """Pods of Jobs may be moved."""
     allow_spot: bool = False
@@ -107,6 +112,7 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
                 raise ValueError(message)
         for name, least, most in (
             ("move_price_usd", 0, MOST_PRICE),
+            ("headroom", 0, _MOST_HEADROOM),
             ("max_moves", 0, _MOST_MOVES),
             ("max_moves_fraction", 0, 1),
             ("preference_price_usd", 0, 1),

@@ -32,6 +32,7 @@ from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import IncumbentReport, Progress, Report
 from kinema_optimizer.request.choice import PRICE_STEPS, Choice, choose, with_choice
+from kinema_optimizer.request.headroom import brings_room
 from kinema_optimizer.request.objective import MICRO, lowers, objective_at, raised, rising, worth
 from kinema_optimizer.search import kernels
 from kinema_optimizer.search.neighborhood import TaskPool
@@ -218,7 +219,7 @@ def _has_purpose(forecasts: tuple[WorkloadForecast, ...], plan: Plan) -> bool:
         return True
     if not disordered and _is_at_rest(plan):
         return bool(plan.resizes) or not lowers(forecasts)
-    return not lowers(plan.resizes) and any(one.source is None for one in plan.placements)
+    return not lowers(plan.resizes) and brings_room(plan)
 
 
 def _is_at_rest(plan: Plan) -> bool:

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from kinema_core.events import Mode, Offer, Plan, WorkloadForecast
+from kinema_core.events import Mode, Offer, Plan, Pod, WorkloadForecast
 from kinema_core.model.budgets import budgets_by_pod, covered
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
@@ -30,6 +30,7 @@ from kinema_optimizer.request.balance import balanced
 from kinema_optimizer.request.headroom import without_placeholders_in
 from kinema_optimizer.request.objective import MICRO, Objective, affordable, raised, served_purpose
 from kinema_optimizer.request.restate import Frame, framed
+from kinema_optimizer.request.spare_room import SpareRoom, room_to_leave
 from kinema_optimizer.search.neighborhood import TaskPool
 from kinema_optimizer.search.search import SearchOptions
 from kinema_optimizer.settings import PlanningSettings
@@ -65,7 +66,14 @@ class Request:
                 objective, max_moves=min(left, most if objective.max_moves is None else objective.max_moves)
             )
         cluster = balanced(self.cluster) if settings.balance else self.cluster
-        frame = framed(cluster, self._on_sale(), objective, limits=settings.limits, usable=settings.usable)
+        frame = framed(
+            cluster,
+            self._on_sale(),
+            objective,
+            limits=settings.limits,
+            usable=settings.usable,
+            left=self._room_to_leave(cluster, objective, forecasts),
+        )
         question = Question(
             frame.cluster,
             frame.offers,
@@ -83,6 +91,16 @@ class Request:
             movable = frozenset(mobility(frame.cluster, self.now, question.options).strategy)
             question = replace(question, unmoved=movable, still=True)
         return Task(frame, *_solvable(question, objective, self.stop))
+
+    def _room_to_leave(
+        self, cluster: Cluster, objective: Objective, forecasts: tuple[WorkloadForecast, ...]
+    ) -> tuple[Pod, ...]:
+        """Return placeholders for it: none where pods come or grow that may use it, or the operator says what room."""
+        settings = self.settings
+        if self.mode != "reschedule" or objective.headroom or settings.usable is not None or raised(forecasts):
+            return ()
+        asked = SpareRoom(settings.headroom, objective.percent, settings.mobility)
+        return room_to_leave(cluster, self.now, asked)
 
     def _most_moves(self) -> int | None:
         """Return how many pods the plan may move or restart by the settings' fraction; None: as many as could move.

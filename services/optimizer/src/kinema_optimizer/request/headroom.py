@@ -20,9 +20,10 @@ from kinema_core.model.quantity import QuantityError, parse_amount
 NAMESPACE: Final = "kinema.io~headroom"
 """No namespace can have this name, so that no pod of the cluster is mistaken for a placeholder."""
 ROOM: Final = "room-"
+LEFT: Final = "room-left-"
 USABLE: Final = "usable-"
 FLOOR: Final = "floor-"
-"""Beginnings of the names of placeholders: room kept free, usable resources, minimum nodes."""
+"""Beginnings of the names of placeholders: room kept free, room that is left, usable resources, minimum nodes."""
 LOWEST: Final = -(2**31)
 """Priority of a placeholder: whatever it competes with comes first."""
 _MOST: Final = 10_000
@@ -99,6 +100,11 @@ def without_placeholders(plan: Plan) -> Plan:
         steps=tuple(step for step in plan.steps if not _is_placeholder(step.pod)),
         figures=FrozenMap({**plan.figures, **figures}),
     )
+
+
+def brings_room(plan: Plan) -> bool:
+    """Return whether a pending pod gets a place; room that a plan only leaves does not count."""
+    return any(one.source is None and not one.pod.startswith(f"{NAMESPACE}/{LEFT}") for one in plan.placements)
 
 
 def _is_placeholder(key: str) -> bool:

@@ -19,7 +19,7 @@ from kinema_core.events import Plan, Purpose, Resize, WorkloadForecast
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.disruption_cost import ORDINARY
 from kinema_core.model.schedule import Schedule
-from kinema_optimizer.request.headroom import Headroom
+from kinema_optimizer.request.headroom import Headroom, brings_room
 
 Kind: TypeAlias = Literal["cost", "energy"]
 MICRO: Final = 1_000_000
@@ -173,7 +173,7 @@ def rising(changes: Iterable[Resize]) -> frozenset[str]:
 def served_purpose(plan: Plan) -> Purpose:
     """Return the purpose that a plan serves: one that saves nothing raises requests, or brings room to pending pods.
 
-    Placeholders for headroom, minimum nodes and usable resources are pending pods, too.
+    Placeholders for headroom that is asked for, minimum nodes and usable resources are pending pods, too.
     """
     if plan.mode == "autoscale":
         return "room"
@@ -181,7 +181,7 @@ def served_purpose(plan: Plan) -> Purpose:
         return "saving"
     if rising(plan.resizes):
         return "safety"
-    return "room" if any(one.source is None for one in plan.placements) else "saving"
+    return "room" if brings_room(plan) else "saving"
 
 
 def worth(plan: Plan) -> tuple[bool, int, int]:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from kinema_core.events import ClusterObject, FrozenMap, Node, Offer, Plan, PlanNode
+from kinema_core.events import ClusterObject, FrozenMap, Node, Offer, Plan, PlanNode, Pod
 from kinema_core.model.catalog import machine_of, node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.power import micro_watts, watts_by_type
@@ -58,15 +58,19 @@ def framed(
     *,
     limits: Sequence[NodeLimit] = (),
     usable: UsableResources | None = None,
+    left: Sequence[Pod] = (),
 ) -> Frame:
     """Restate; where money counts and nothing is kept free or limited, cluster and offers are the ones given.
+
+    `left` are the placeholders for room that the plan is to leave.
 
     Raises:
         PriceError: energy is to be saved, and machine types have no watts.
     """
     given = (cluster, tuple(offers))
     seen, on_sale = in_watts(*given) if objective.kind == "energy" else given
-    added = [
+    added = [*left]
+    added += [
         pod
         for index, one in enumerate(objective.headroom)
         for pod in placeholders(f"{ROOM}{index}-", one.amounts, one.count)

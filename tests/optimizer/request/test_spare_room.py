@@ -1,0 +1,95 @@
+"""By default a plan leaves room for one more of the largest pods in every zone, where there is that room now."""
+
+from __future__ import annotations
+
+import pytest
+from tests.optimizer.planned import Unpriced, planned
+from tests.support.builders import NOW, cluster, deployed, node, offer, pod
+from tests.support.planning import unguarded
+
+from kinema_core.model.cluster import Cluster
+from kinema_core.model.resources import fits
+from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.request.headroom import LEFT
+from kinema_optimizer.request.spare_room import SpareRoom, room_to_leave
+
+ON_SALE = (
+    offer("m2", zone="a", cpu=2000, memory=8 * 1024, price=90_000),
+    offer("m4", zone="a", cpu=4000, memory=16 * 1024, price=170_000),
+)
+DEFAULT = unguarded(headroom=1)
+
+
+def wide() -> Cluster:
+    """Two nodes of four cores with a pod of 1.5 cores each: one of two cores more would hold what is on the second."""
+    return cluster(node("n1"), node("n2"), *deployed("web", ["n1", "n2"], cpu=1500))
+
+
+def rooms(state: Cluster, count: int = 1) -> list[tuple[str, int]]:
+    """Zone and CPU of each placeholder."""
+    made = room_to_leave(state, NOW, SpareRoom(count))
+    return [(one.name.removeprefix(LEFT).rpartition("-")[0], one.requests["cpu"]) for one in made]
+
+
+def test_plan_leaves_room_for_one_more() -> None:
+    """Both pods fill three of four cores; the plan without headroom leaves one core, the default leaves 1.5."""
+    full = planned(wide(), ON_SALE, settings=unguarded())
+    assert full.cost.after == 0.17
+    kept = planned(wide(), ON_SALE, settings=DEFAULT)
+    assert kept.cost.after > full.cost.after
+    assert kept.cost.after < kept.cost.before
+    assert {one.pod.partition("/")[0] for one in kept.placements} == {"shop"}
+    assert kept.figures["placeholders_missing"] == 0
+    assert kept.purpose == "saving"
+
+
+def test_plan_states_what_it_costs() -> None:
+    """As for any other rule, the price is what the bound falls by without it."""
+    plan = plan_for(wide(), ON_SALE, now=NOW, settings=DEFAULT)
+    prices = {one.constraint: one.usd_per_hour for one in plan.constraint_costs}
+    assert prices == {"headroom": pytest.approx(plan.cost.after - 0.17)}
+
+
+def test_room_is_as_large_as_the_largest_pod_for_which_there_is_some() -> None:
+    """The largest pod of zone a has no room; that of the next size has. Zone b is full, and none is asked for there."""
+    state = cluster(
+        node("a1"),
+        node("a2"),
+        node("b1", zone="b"),
+        *deployed("large", ["a1"], cpu=3000),
+        *deployed("small", ["a2", "a2"], cpu=800),
+        *deployed("other", ["b1"], cpu=4000),
+    )
+    assert rooms(state) == [("a", 800)]
+    assert rooms(state, count=5) == [("a", 800)] * 4
+    assert rooms(state, count=0) == []
+
+
+def test_a_full_cluster_gets_no_node_for_it() -> None:
+    """Where no room is, none is left, and nothing is bought."""
+    state = cluster(node("n1"), *deployed("web", ["n1", "n1"], cpu=2000))
+    assert rooms(state) == []
+    plan = planned(state, ON_SALE, settings=DEFAULT)
+    assert (plan.cost.after, plan.moves) == (plan.cost.before, 0)
+
+
+def test_a_cluster_that_is_as_small_as_can_be_stays_as_it_is() -> None:
+    """Its room is left: no pod moves, and the plan is not one for room, which would not wait for approval."""
+    state = cluster(node("n1"), *deployed("web", ["n1", "n1"], cpu=1200))
+    assert rooms(state) == [("a", 1200)]
+    plan = plan_for(state, ON_SALE, now=NOW, settings=DEFAULT, stop=Unpriced(40))
+    assert (plan.purpose, plan.moves, plan.cost.after) == ("saving", 0, plan.cost.before)
+
+
+def test_pending_pods_come_first() -> None:
+    """While one waits that fits into the room of now, no room is left; one that fits nowhere does not count."""
+    assert rooms(cluster(*wide().nodes, *wide().pods, *wide().workloads, pod("waits", cpu=500))) == []
+    huge = pod("huge", cpu=64_000)
+    assert rooms(cluster(*wide().nodes, *wide().pods, *wide().workloads, huge)) == [("a", 1500)]
+    assert not fits(huge.requests, node("n1").allocatable)
+
+
+def test_nodes_that_take_no_pods_have_no_room() -> None:
+    """Cordoned nodes and spot capacity hold no room that any pod could use."""
+    closed = cluster(node("n1", unschedulable=True), *deployed("web", ["n1"], cpu=500))
+    assert rooms(closed) == []
