@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.model.checker.test_rules import HOSTNAME, ZONE, apart, even
 from tests.optimizer.exact.brute_rules import Best, TooLargeError, best_plan
 from tests.optimizer.exact.test_exactness import problem_of, refusals, value
@@ -196,11 +197,12 @@ def test_nobody_restarts_twice_for_no_gain() -> None:
 def test_a_plan_beyond_its_limit_is_refused() -> None:
     """Whatever made it: the conclusion counts once more, stops on the way included."""
     state = rule_instance(24)
-    free = optimizer_plan(state.cluster, state.offers, work=WORK)
+    on_sale = tuple(replace(one, quotas=()) for one in state.offers)
+    free = optimizer_plan(state.cluster, on_sale, work=WORK)
     assert (free.moves, restarted(free)) == (2, 3)
     found = []
     for most in (None, 2, 3):
-        question = Question(state.cluster, state.offers, NOW, "reschedule", max_moves=most)
+        question = Question(state.cluster, on_sale, NOW, "reschedule", max_moves=most)
         found.append([one.code for one in exceeds(compiled(question), free)])
     assert found == [[], ["max-moves"], []]
 

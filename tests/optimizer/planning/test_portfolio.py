@@ -26,7 +26,7 @@ def planned(state: Cluster, on_sale: tuple[Offer, ...]) -> Plan:
 
 def test_a_pod_that_nothing_can_hold_changes_no_other_part_of_the_answer() -> None:
     """With a pending GPU pod and no GPU on sale, cost and methods are those without the pod."""
-    instance = rule_instance(4, pods=20, nodes=6)
+    instance = rule_instance(29, pods=20, nodes=6)
     on_sale = tuple(one for one in instance.offers if GPU not in one.allocatable)
     plain = [one for one in all_objects(instance.cluster) if one.key != "shop/graphics"]
     without, beside = (planned(cluster(*plain, *more), on_sale) for more in ((), (pod("graphics", extra={GPU: 8}),)))
