@@ -386,3 +386,20 @@ def test_nodes_that_are_not_ready_are_told(bench: Bench) -> None:
     silent["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
     bench.snapshot.write_bytes(text([*spread(), silent]))
     assert "1 node not Ready: n7;" in bench.run().stderr
+
+
+def test_scope_leaves_other_nodes_alone(bench: Bench) -> None:
+    """Of three nodes two are Kinema's, each named by a scope of its own: one goes, the third stays as it is."""
+    ours = [word for name in ("n0", "n1") for word in ("--scope", f"kubernetes.io/hostname={name}")]
+    found = json.loads(bench.run(*ours, "-o", "json").stdout)
+    actions = {one["name"]: one["action"] for one in found["nodes"]}
+    assert sorted(actions) == ["n0", "n1", "n2"]
+    assert sorted([actions["n0"], actions["n1"]]) == ["delete", "keep"]
+    assert actions["n2"] == "keep"
+    assert [one["pod"] for one in found["placements"] if one["to"] == "n2"] == ["shop/web-2"]
+
+
+@pytest.mark.parametrize("words", ["n0", "pool=a,n0", "=a"])
+def test_scope_that_is_no_labels_is_refused(bench: Bench, words: str) -> None:
+    """The error repeats it and says what to write."""
+    assert f"--scope '{words}': write labels of nodes as KEY=VALUE,KEY=VALUE" in bench.fails("--scope", words, code=2)
