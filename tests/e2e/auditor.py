@@ -34,6 +34,8 @@ _OWNERS_WORDS: Final = tuple(
 _ROLLED_BY: Final = "kinema.io/rolled-by"
 """Pods keep the mark of the template that they were made from: to take it off would change nothing for anybody."""
 _HASH: Final = "pod-template-hash"
+_NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+"""Taint with which a node starts: one that a given-up move had bought may still have it when the plan ends."""
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 _WORKLOADS: Final = ("Deployment", "StatefulSet")
 _JUDGED: Final = (*_WORKLOADS, "Pod", "PodDisruptionBudget", "Node")
@@ -230,10 +232,10 @@ class Auditor:
 
     def _closed_nodes(self) -> Iterator[str]:
         for key, node in self.now["Node"].items():
-            before = self.before["Node"].get(key, {"spec": {}})["spec"].get("taints") or ()
-            taints = [taint["key"] for taint in node["spec"].get("taints") or () if taint not in before]
-            # Kubernetes' own say what state a node is in: one that a given-up move had bought may not be ready yet.
-            yield from (f"Node {key}: taint {name}" for name in taints if not name.startswith("node.kubernetes.io/"))
+            before = self.before["Node"].get(key)
+            known = [_NOT_READY] if before is None else before["spec"].get("taints") or ()
+            taints = [taint for taint in node["spec"].get("taints") or () if taint not in known]
+            yield from (f"Node {key}: taint {taint['key']}" for taint in taints)
             if node["spec"].get("unschedulable"):
                 yield f"Node {key}: cordoned"
 

@@ -71,8 +71,8 @@ def _place(
 def _left(problem: DenseInstance, boots: list[int], machine: int) -> int:
     own = int(problem.machine_count[machine]) - boots.count(machine)
     shared = []
-    for members, takes, limit in problem.pools:
-        each = dict(zip(members, takes, strict=True))
+    for pool in problem.pools:
+        each = pool.weights
         if machine in each:
-            shared.append((limit - sum(each.get(m, 0) for m in boots)) // each[machine])
+            shared.append((pool.limit - sum(each.get(m, 0) for m in boots)) // each[machine])
     return min([own, *shared])

@@ -77,10 +77,10 @@ class _Filler:
         booted = [m for m, _ in self.boots]
         own = int(self.problem.machine_available[machine]) - booted.count(machine)
         shared = []
-        for members, takes, limit in self.problem.pools:
-            each = dict(zip(members, takes, strict=True))
+        for pool in self.problem.pools:
+            each = pool.weights
             if machine in each:
-                shared.append((limit - sum(each.get(m, 0) for m in booted)) // each[machine])
+                shared.append((pool.limit - sum(each.get(m, 0) for m in booted)) // each[machine])
         return min([own, *shared])
 
 

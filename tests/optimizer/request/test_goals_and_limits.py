@@ -16,7 +16,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.stock import left_of, most_of
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.request.headroom import Headroom
-from kinema_optimizer.request.limits import NodeLimit, breaches, capped
+from kinema_optimizer.request.limits import NodeLimit, breaches, capped, millicores_of
 from kinema_optimizer.request.objective import Objective, Window
 from kinema_optimizer.request.restate import framed
 from kinema_optimizer.request.usable import UsableResources
@@ -140,7 +140,7 @@ def test_limits_on_nodes_hold(limit: NodeLimit, machines: list[str]) -> None:
     """Minima are kept on nodes of that kind; at a maximum nothing is booted, as old and new nodes exist together."""
     made = plan(three(), (m2(), m4(), m2("b")), unguarded(limits=(limit,)))
     assert after(made) == machines
-    assert breaches((limit,), made) == ()
+    assert breaches((limit,), made, {}) == ()
     assert made.figures["limits_broken"] == 0.0
 
 
@@ -184,16 +184,23 @@ def test_plan_keeps_a_maximum_of_vcpus_while_old_and_new_nodes_are_there(vcpus: 
     limits = (NodeLimit(max_vcpus=vcpus),)
     made = plan(three(), (m2(), m4()), unguarded(limits=limits))
     assert after(made) == machines
-    assert breaches(limits, made, (m2(), m4())) == ()
-    assert breaches((NodeLimit(max_vcpus=13),), made, (m2(), m4())) == (
+    millicores = millicores_of(three(), (m2(), m4()))
+    assert breaches(limits, made, millicores) == ()
+    assert breaches((NodeLimit(max_vcpus=13),), made, millicores) == (
         () if vcpus == 13 else ("14 vCPUs of nodes at once, at most 13 are allowed",)
     )
+
+
+def test_nodes_of_types_that_are_not_on_sale_count_their_cores() -> None:
+    """Three m4 are twelve vCPUs whether m4 is sold or not: allocatable amounts are rounded up to whole cores."""
+    state = cluster(*(node(f"n{number}", cpu=3920) for number in range(3)))
+    assert millicores_of(state, (m2(),)) == {m2().name: 2000, "n0": 4000, "n1": 4000, "n2": 4000}
 
 
 def test_breaches_tell_what_a_plan_breaks() -> None:
     """The check knows nothing of how the limits were kept."""
     made = plan(three(), (m2(), m4()), unguarded())
-    assert breaches((NodeLimit(max_nodes=3), NodeLimit(machine_type="m4", min_nodes=2)), made) == (
+    assert breaches((NodeLimit(max_nodes=3), NodeLimit(machine_type="m4", min_nodes=2)), made, {}) == (
         "4 nodes at once, at most 3 are allowed",
         "0 m4 nodes remain, at least 2 are to",
     )

@@ -139,7 +139,7 @@ class BrokerClient(Client):
             yield
         except SettingsError as error:
             raise SecretError(str(error)) from error
-        except Exception as error:
+        except Exception as error:  # the library raises many types for a bad key
             raise SecretError(f"{key} {getattr(self._runtime, key)}: holds no key of a user: {error}") from error
 
 

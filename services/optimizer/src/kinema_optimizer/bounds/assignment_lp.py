@@ -147,14 +147,9 @@ class _AssignmentLp:
         fresh = np.setdiff1d(entering, self._inside)
         first = groups + len(types.pools) + rows * (len(self._inside) + np.arange(len(fresh)))
         self._lp.add_rows(np.zeros(rows * len(fresh)), np.full(rows * len(fresh), INFINITY))
+        weights = [pool.weights for pool in types.pools]
         entries = [
-            [
-                *(
-                    (groups + p, float(pool.takes[pool.members.index(k)]))
-                    for p, pool in enumerate(types.pools)
-                    if k in pool.members
-                )
-            ]
+            [*((groups + p, float(each[k])) for p, each in enumerate(weights) if k in each)]
             + [(start + r, 1.0) for r in range(rows)]
             for k, start in zip(fresh.tolist(), first.tolist(), strict=True)
         ]

@@ -132,7 +132,7 @@ def _most_of_pools(excess: dict[int, int], types: NodeTypes) -> int:
     while excess:
         shares = []
         for number, pool in enumerate(types.pools):
-            mine = [(k, each) for k, each in zip(pool.members, pool.takes, strict=True) if k in excess]
+            mine = [(k, each) for k, each in pool.weights.items() if k in excess]
             together = max((-(-pool.limit * excess[k] // each) for k, each in mine), default=0)
             shares.append((of(k for k, _ in mine) - together, -number, together))
         saved, number, together = max(shares, default=(0, 0, 0))

@@ -461,11 +461,10 @@ def _copy(layout: Layout, machine: int, count: int) -> Copy:
 
 def _pools(layout: Layout) -> None:
     """Limit machines that share what the provider has."""
-    for members, takes, limit in layout.problem.pools:
-        each = dict(zip(members, takes, strict=True))
-        layout.model.row(
-            [(copy.used, each[copy.machine]) for copy in layout.copies if copy.machine in each], upper=limit
-        )
+    for pool in layout.problem.pools:
+        each = pool.weights
+        used = [(copy.used, each[copy.machine]) for copy in layout.copies if copy.machine in each]
+        layout.model.row(used, upper=pool.limit)
 
 
 def _capacity(layout: Layout, pods: dict[int, int], room: Ints, *, holder: int | None) -> None:

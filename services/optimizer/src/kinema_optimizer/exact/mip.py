@@ -325,13 +325,13 @@ def _order(layout: ExactLayout) -> None:
             layout.row(arriving.add(layout.used(number), -1.0), lower=0.0)
             if layout.sites[number - 1].machine == site.machine:
                 layout.row(layout.used(number - 1).add(layout.used(number), -1.0), lower=0.0)
-    for members, takes, limit in layout.problem.pools:
-        each = dict(zip(members, takes, strict=True))
+    for pool in layout.problem.pools:
+        each = pool.weights
         shared = [
             (site.used, each[site.machine]) for site in layout.sites if site.machine in each and site.used is not None
         ]
-        if sum(amount for _, amount in shared) > limit:
-            layout.row(Sum({index: float(amount) for index, amount in shared}), upper=float(limit))
+        if sum(amount for _, amount in shared) > pool.limit:
+            layout.row(Sum({index: float(amount) for index, amount in shared}), upper=float(pool.limit))
 
 
 Pods: TypeAlias = Callable[[int, int], Sum]

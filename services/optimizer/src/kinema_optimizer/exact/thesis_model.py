@@ -86,12 +86,12 @@ def solve_literal(
         _assign(model, places, assigned, pod_index=pod_index, pod=pod)
     for place, on_it in zip(places, assigned, strict=True):
         _hold(problem, model, place, on_it=on_it, pods=pods)
-    for members, takes, limit in problem.pools:
-        each = dict(zip(members, takes, strict=True))
+    for pool in problem.pools:
+        each = pool.weights
         shared = [
             (place.used, each[place.machine]) for place in places if place.machine in each and place.used is not None
         ]
-        model.row(shared, upper=limit)
+        model.row(shared, upper=pool.limit)
     unit = 1 if size_term else problem.price_unit
     objective = {
         place.used: place.price / unit + (place.size / 1000 if size_term else 0.0)

@@ -26,6 +26,11 @@ class Pool(NamedTuple):
     """How much one machine of each member counts, above 0: its processors, or 1 where machines are counted."""
     limit: int
 
+    @property
+    def weights(self) -> dict[int, int]:
+        """What one machine of each member counts, by member."""
+        return dict(zip(self.members, self.takes, strict=True))
+
 
 Pools: TypeAlias = tuple[Pool, ...]
 """Limits that machines share; a machine may be in several."""

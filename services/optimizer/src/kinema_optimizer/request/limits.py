@@ -82,29 +82,34 @@ class NodeLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def capped(limits: Sequence[NodeLimit], cluster: Cluster, offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """Return the offers with every maximum as a quota: they share what live nodes leave of it.
-
-    Of a node whose type is not on sale, the allocatable CPU counts, rounded up to whole cores.
-    """
-    millicores = _millicores(offers)
-    live = [(machine_of(node), node.allocatable.get("cpu", 0)) for node in cluster.nodes]
+    """Return the offers with every maximum as a quota: they share what live nodes leave of it."""
+    millicores = millicores_of(cluster, offers)
     found = list(offers)
     for limit in limits:
-        there = [(machine[0], cpu) for machine, cpu in live if limit.covers(*machine)]
-        cores = sum(millicores.get(machine, -(-cpu // 1000) * 1000) for machine, cpu in there)
+        there = [millicores[node.name] for node in cluster.nodes if limit.covers(*machine_of(node))]
         for index, offer in enumerate(offers):
             if limit.covers(offer.machine_type, offer.zone, offer.capacity_type):
                 name, cpu = f"maximum of {limit.text}", offer.capacity["cpu"]
                 most = [] if limit.max_nodes is None else [Quota(name=name, takes=1, left=limit.max_nodes - len(there))]
                 if limit.max_vcpus is not None:
-                    most.append(Quota(name=f"{name} in vCPUs", takes=cpu, left=limit.max_vcpus * 1000 - cores))
+                    most.append(Quota(name=f"{name} in vCPUs", takes=cpu, left=limit.max_vcpus * 1000 - sum(there)))
                 found[index] = msgspec.structs.replace(found[index], quotas=(*found[index].quotas, *most))
     return tuple(found)
 
 
-def _millicores(offers: Iterable[Offer]) -> Mapping[str, int]:
-    """Return the CPU of whole machines by type."""
-    return {offer.machine_type: offer.capacity["cpu"] for offer in offers}
+def millicores_of(cluster: Cluster, offers: Iterable[Offer]) -> Mapping[str, int]:
+    """Return the CPU of whole machines by the name of the node or offer.
+
+    Of a node whose type is not on offer, the allocatable CPU counts, rounded up to whole cores.
+    """
+    sold, types = {}, {}
+    for offer in offers:
+        sold[offer.name] = types[offer.machine_type] = offer.capacity["cpu"]
+    live = {
+        node.name: types.get(machine_of(node)[0], -(-node.allocatable.get("cpu", 0) // 1000) * 1000)
+        for node in cluster.nodes
+    }
+    return {**sold, **live}
 
 
 def floor_pods(limits: Sequence[NodeLimit]) -> tuple[Pod, ...]:
@@ -146,13 +151,9 @@ def _is(key: str, value: str) -> Requirement:
     return Requirement(key=key, operator="In", values=(value,))
 
 
-def breaches(limits: Sequence[NodeLimit], plan: Plan, offers: Sequence[Offer] = ()) -> tuple[str, ...]:
-    """Limits that a plan breaks and that were not broken as much before, for people.
-
-    vCPUs are those of the machines on offer; nodes of other types count none.
-    """
+def breaches(limits: Sequence[NodeLimit], plan: Plan, millicores: Mapping[str, int]) -> tuple[str, ...]:
+    """Limits that a plan breaks and that were not broken as much before, for people; see `millicores_of`."""
     found = []
-    millicores = _millicores(offers)
     for limit in limits:
         mine = [node for node in plan.nodes if limit.covers(node.machine_type, node.zone, node.capacity_type)]
         actions = [node.action for node in mine]
@@ -160,10 +161,10 @@ def breaches(limits: Sequence[NodeLimit], plan: Plan, offers: Sequence[Offer] = 
         before = together - actions.count("boot")
         if limit.max_nodes is not None and together > max(limit.max_nodes, before):
             found.append(f"{together} {limit.text} at once, at most {limit.max_nodes} are allowed")
-        cores = [(millicores.get(node.machine_type, 0), node.action) for node in mine]
-        at_once, new = sum(cpu for cpu, _ in cores), sum(cpu for cpu, action in cores if action == "boot")
-        if limit.max_vcpus is not None and new and at_once > limit.max_vcpus * 1000:
-            found.append(f"{at_once / 1000:g} vCPUs of {limit.text} at once, at most {limit.max_vcpus} are allowed")
+        if limit.max_vcpus is not None and "boot" in actions:
+            at_once = sum(millicores[node.offer if node.action == "boot" else node.name] for node in mine)
+            if at_once > limit.max_vcpus * 1000:
+                found.append(f"{at_once / 1000:g} vCPUs of {limit.text} at once, at most {limit.max_vcpus} are allowed")
         if after < min(limit.min_nodes, before):
             found.append(f"{after} {limit.text} remain, at least {limit.min_nodes} are to")
     return tuple(found)

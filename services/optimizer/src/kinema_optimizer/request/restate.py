@@ -20,7 +20,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.power import micro_watts, watts_by_type
 from kinema_core.model.vocabulary import PRICE
 from kinema_optimizer.request.headroom import ROOM, USABLE, placeholders, with_placeholders, without_placeholders
-from kinema_optimizer.request.limits import NodeLimit, breaches, capped, floor_pods
+from kinema_optimizer.request.limits import NodeLimit, breaches, capped, floor_pods, millicores_of
 from kinema_optimizer.request.objective import MICRO, Objective
 from kinema_optimizer.request.usable import UsableResources, fill_after, room_needed
 
@@ -42,7 +42,8 @@ class Frame:
         if len(self.cluster.pods) > len(self._cluster.pods):
             plan = without_placeholders(plan)
         if self.limits:
-            broken = {"limits_broken": float(len(breaches(self.limits, plan, self._offers)))}
+            millicores = millicores_of(self._cluster, self._offers)
+            broken = {"limits_broken": float(len(breaches(self.limits, plan, millicores)))}
             plan = msgspec.structs.replace(plan, figures=FrozenMap({**plan.figures, **broken}))
         if self.usable is not None and plan.status != "infeasible":
             fill = fill_after(plan, self._cluster, self._offers, rule=self.usable)

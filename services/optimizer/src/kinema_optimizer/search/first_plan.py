@@ -285,10 +285,10 @@ def _node_counts(kinds: NodeTypes, relaxation: AssignmentSolution) -> Ints:
     """(U,): how many nodes of each kind in use are opened; what rounding adds stays within the limits of pools."""
     wanted = relaxation.nodes[relaxation.used]
     count = np.minimum(np.floor(wanted + (1 - _NEARLY)), kinds.available[relaxation.used]).clip(0).astype(np.int64)
-    for members, takes, limit in kinds.pools:
-        mine = np.flatnonzero(np.isin(relaxation.used, members))
-        each = np.array([takes[members.index(k)] for k in relaxation.used[mine].tolist()], dtype=np.int64)
-        while count[mine] @ each > limit:
+    for pool in kinds.pools:
+        mine = np.flatnonzero(np.isin(relaxation.used, pool.members))
+        each = np.array([pool.weights[k] for k in relaxation.used[mine].tolist()], dtype=np.int64)
+        while count[mine] @ each > pool.limit:
             count[mine[np.argmax(np.where(count[mine] > 0, count[mine] - wanted[mine], -np.inf))]] -= 1
     return count
 

@@ -396,10 +396,10 @@ def _allowance(context: SearchContext, state: Incumbent, neighborhoods: int) -> 
         m: int(problem.machine_available[m] - used[m]) // neighborhoods
         for m in np.flatnonzero(problem.machine_available < UNLIMITED).tolist()
     }
-    for members, takes, limit in problem.pools:
-        free = limit - sum(int(used[m]) * each for m, each in zip(members, takes, strict=True))
-        share = free // (neighborhoods * len(members))
-        for m, each in zip(members, takes, strict=True):
+    for pool in problem.pools:
+        free = pool.limit - sum(int(used[m]) * each for m, each in pool.weights.items())
+        share = free // (neighborhoods * len(pool.members))
+        for m, each in pool.weights.items():
             left[m] = min(left.get(m, share // each), share // each)
     return left
 
