@@ -62,6 +62,7 @@ _OURS = (
     b"kinema.io/plan",
     b"kinema.io/fencing",
     b'"kinema.io/rolled"',
+    b"kinema.io/resizing",
     b"kinema.io/rolling-update-before",
     b"kinema.io/replicas-limits-before",
     b"pod-deletion-cost",

@@ -22,7 +22,7 @@ from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.kubernetes.janitor import Janitor
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
 from kinema_rescheduler.leadership.fence import Fence
-from kinema_rescheduler.names import DISRUPTED
+from kinema_rescheduler.names import DISRUPTED, RESIZING
 from kinema_rescheduler.providers.sim import SimProvider
 from kinema_rescheduler.service import Dependencies, Rescheduler
 from kinema_rescheduler.settings import Settings, SimSettings
@@ -31,6 +31,7 @@ from kinema_sim.scenarios.registry import SCENARIOS
 
 CLAIM_SECONDS = 3.0
 WEB = "/apis/apps/v1/namespaces/shop/deployments/web"
+OTHER = "/apis/apps/v1/namespaces/shop/deployments/api"
 
 
 async def leave_marks(api: FencedClient) -> None:
@@ -44,7 +45,7 @@ async def leave_marks(api: FencedClient) -> None:
     await perform("taint", "tiny-3", uid=uid(node))
     web = await api.get(WEB)
     await perform("roll", "Deployment/shop/web", uid=uid(web), requests=FrozenMap(cpu=150))
-    other = await api.get("/apis/apps/v1/namespaces/shop/deployments/api")
+    other = await api.get(OTHER)
     await perform("prefer-nodes", "Deployment/shop/api", uid=uid(other), nodes=("tiny-1",))
     pods = await api.items("/api/v1/namespaces/shop/pods", labelSelector="app=api")
     [victim, *_] = [pod for pod in pods if pod_ready(pod)]
@@ -121,7 +122,10 @@ async def test_marks_of_a_kinema_that_is_gone_are_removed_by_the_one_with_the_cl
 
 
 async def test_marks_that_come_later_are_removed_too(tmp_path: Path) -> None:
-    """A node that someone marks as Kinema would is opened, not deleted: no plan has closed it."""
+    """A node that someone marks as Kinema would is opened, not deleted: no plan has closed it.
+
+    A Deployment that Kinema has paused goes on; one that its owner has paused does not.
+    """
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
         api = await connect(str(world.kubeconfig))
         async with rescheduler(world, "next"):
@@ -130,5 +134,11 @@ async def test_marks_that_come_later_are_removed_too(tmp_path: Path) -> None:
             await api.patch("/api/v1/nodes/tiny-3", change)
             await until(world.marks_left, 60)
             await until(lambda: not world.marks_left(), 60)
+            paused: Json = {"spec": {"paused": True}}
+            await api.patch(OTHER, paused)
+            await api.patch(WEB, {"metadata": {"annotations": {RESIZING: "gone"}}, **paused})
+            await until(lambda: not world.marks_left(), 60)
+        assert "paused" not in (await api.get(WEB))["spec"]
+        assert (await api.get(OTHER))["spec"]["paused"]
         assert len(world.sim.store.sorted(NODE)) == 3
         await api.close()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import pytest
 from tests.controlplane.access import RefusedError
@@ -16,7 +18,12 @@ from tests.support.plans import plan_for
 
 from kinema_core.events import Offer, Plan, StepStarted
 from kinema_core.model.cluster import Cluster
+from kinema_kubernetes.objects import Json, generation
 from kinema_rescheduler.kubernetes import resize
+from kinema_rescheduler.kubernetes.fenced import connect
+from kinema_rescheduler.kubernetes.janitor import Janitor
+from kinema_rescheduler.kubernetes.rollout import observed
+from kinema_rescheduler.names import RESIZING
 from kinema_rescheduler.plan.limits import Limits
 
 pytestmark = pytest.mark.cluster
@@ -186,3 +193,90 @@ async def test_a_policy_that_restarts_is_rolled(control_plane: ControlPlane, tmp
         running(world, containers=[container])
         await world.carry_out(smaller(world), limits=Limits(), real_seconds=240)
         assert begun(world) == ["roll"]
+
+
+DIES: Final = """
+import asyncio, sys, time
+from kinema_core.events import FrozenMap, Step
+from kinema_rescheduler.kubernetes.cluster import Order
+from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
+from kinema_rescheduler.kubernetes.writer import KubernetesWriter
+
+kubeconfig, target, write = sys.argv[1], sys.argv[2], int(sys.argv[3])
+modify, writes = FencedClient.modify, 0
+
+async def counted(*args, **options):
+    global writes
+    writes += 1
+    if writes == write:
+        print("here", flush=True)
+        time.sleep(600)
+    return await modify(*args, **options)
+
+async def main():
+    FencedClient.modify = counted
+    step = Step(id="resize", kind="resize", target=target, requests=FrozenMap(cpu=120))
+    await KubernetesWriter(await connect(kubeconfig)).perform(Order(step=step, plan="gone", iteration="it"))
+
+asyncio.run(main())
+"""
+"""A process that resizes the pods of a Deployment, and stops before its nth write to it and its ReplicaSet."""
+
+
+def kill_before(world: PlaneWorld, write: int) -> None:
+    """Begin to resize in another process, and kill that before its nth write."""
+    target = [str(world.kubeconfig), world.key("Deployment", "web"), str(write)]
+    with subprocess.Popen([sys.executable, "-c", DIES, *target], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.kill()
+    assert line == "here\n"
+
+
+@pytest.mark.parametrize(("write", "cpu_after"), [(2, "200m"), (3, "120m"), (4, "120m")])
+async def test_a_pause_of_a_kinema_that_is_gone_ends(
+    write: int, cpu_after: str, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """It was killed before the ReplicaSet, the template, or the end was written; an owner's pause stays as it is."""
+    with plane_world(control_plane.admin, tmp_path, f"resize-dies-{write}", *NODES) as world, kubelet(world, "resizes"):
+        before = running(world)
+        kill_before(world, write)
+        assert world.get("Deployment", "web")["spec"]["paused"]
+        world.run("Deployment", "other", 1)
+        world.patch("Deployment", "other", {"spec": {"paused": True}})
+        api = await connect(str(world.kubeconfig))
+        done = await Janitor(api).resume()
+        await api.close()
+        assert (done.removed, done.left) == ([f"Deployment {world.namespace}/web"], [])
+        found = world.until(
+            "Deployment", "web", lambda now: now["status"]["observedGeneration"] == now["metadata"]["generation"]
+        )
+        assert "paused" not in found["spec"]
+        assert RESIZING not in found["metadata"]["annotations"]
+        container = found["spec"]["template"]["spec"]["containers"][0]
+        assert container["resources"]["requests"]["cpu"] == cpu_after
+        assert world.get("Deployment", "other")["spec"]["paused"]
+        sets = world.access.request("GET", f"{world.path('ReplicaSet')}?labelSelector=app%3Dweb")["items"]
+        assert [item["spec"]["replicas"] for item in sets] == [3]
+        after = {key: pod for key, pod in pods(world).items() if pod["metadata"]["labels"]["app"] == "web"}
+        assert after.keys() == before.keys()
+        assert {cpu(pod) for pod in after.values()} == {"120m"}
+
+
+async def test_what_an_owner_changed_in_such_a_pause_stays(control_plane: ControlPlane, tmp_path: Path) -> None:
+    """The ReplicaSet has the new requests, but the Deployment has its owner's: they are rolled out."""
+    with plane_world(control_plane.admin, tmp_path, "resize-dies-edited", *NODES) as world, kubelet(world, "resizes"):
+        running(world)
+        kill_before(world, 3)
+        container = world.get("Deployment", "web")["spec"]["template"]["spec"]["containers"][0]
+        container["resources"]["requests"]["cpu"] = "250m"
+        world.patch("Deployment", "web", {"spec": {"template": {"spec": {"containers": [container]}}}})
+        api = await connect(str(world.kubeconfig))
+        await Janitor(api).resume()
+        await api.close()
+
+        def rolled(now: Json) -> bool:
+            return observed(now) == generation(now) and now["status"].get("updatedReplicas") == 3
+
+        found = world.until("Deployment", "web", rolled)
+        assert found["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "250m"

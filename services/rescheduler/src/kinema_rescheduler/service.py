@@ -49,7 +49,7 @@ from kinema_rescheduler.journal.execution import Execution, Progress
 from kinema_rescheduler.journal.reading import LogReader
 from kinema_rescheduler.kubernetes.cluster import ClusterWriter, Order
 from kinema_rescheduler.kubernetes.events import Background, Report, log_event, report_nothing
-from kinema_rescheduler.kubernetes.janitor import Janitor, marked_nodes
+from kinema_rescheduler.kubernetes.janitor import Janitor, Tidied, marked_objects
 from kinema_rescheduler.kubernetes.landing import LandingKeeper
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.moves.landing import landing_steps
@@ -127,6 +127,8 @@ class Rescheduler:
         self._janitor = dependencies.janitor
         self._tidy_due: datetime | None = None
         """When marks are looked for next; None: as soon as the state shows one."""
+        self._resume_due = False
+        """Whether Deployments that a predecessor has paused are yet to be resumed."""
         self._report = dependencies.report
         self.metrics = LoopMetrics(health, NAME, settings.runtime.cluster)
         self._cost = gauge(health.registry, "kinema_cluster_cost_usd_per_hour").labels(
@@ -172,7 +174,7 @@ class Rescheduler:
         """Act until the lease is lost; then no effect that it covered goes on."""
         lease = tenure.lease
         self._fence.hold(lease)
-        self._tidy_due = self._clock.now()
+        self._tidy_due, self._resume_due = self._clock.now(), True
         claim, claiming = self._claim, asyncio.create_task(self._keep_claim())
         landing = asyncio.create_task(self._keep_landings())
         try:
@@ -253,6 +255,7 @@ class Rescheduler:
                 await self._drop_tasks()  # their plans are not in the log
             self._check_fencing(lease)
             await self._restate()
+            await self._resume()
             known = await self._state.read() or self._unobserved()
             if known is None:
                 return
@@ -381,6 +384,25 @@ class Rescheduler:
         if event is not None:
             await self._bus.publish(event)
 
+    async def _resume(self) -> None:
+        """Resume what a predecessor has paused before anything else, with a state or without, and whatever plan is on.
+
+        While effects are under way, a pause may belong to one of them.
+        """
+        if self._janitor is None or not self._resume_due or self._tasks:
+            return
+        try:
+            self._fence.check()
+            self._show_tidied(await self._janitor.resume())
+        except EffectError:  # an open step does it too, and so does the removal of marks
+            return
+        self._resume_due = False
+
+    def _show_tidied(self, done: Tidied) -> None:
+        if done.removed:
+            _LOG.warning("marks of a plan that is not executed removed", objects=done.removed)
+        self._health.report("marks", "; ".join(done.left) or None)
+
     async def _tidy(self, cluster: Cluster) -> None:
         """Remove marks of plans that have ended or were never in this log: at first, and while the state shows some.
 
@@ -389,7 +411,7 @@ class Rescheduler:
         janitor, now, journal = self._janitor, self._clock.now(), self._reading.journal
         if janitor is None or current(journal, cluster) is not None:
             return
-        if self._tidy_due is None and marked_nodes(cluster):  # the state may be a little behind
+        if self._tidy_due is None and marked_objects(cluster):  # the state may be a little behind
             self._tidy_due = now + _UNTIDY
         if self._tidy_due is None or now < self._tidy_due:
             return
@@ -403,9 +425,7 @@ class Rescheduler:
         except EffectError as error:
             self._health.report("marks", str(error))
             return
-        if done.removed:
-            _LOG.warning("marks of a plan that is not executed removed", objects=done.removed)
-        self._health.report("marks", "; ".join(done.left) or None)
+        self._show_tidied(done)
         if not done.left:
             self._tidy_due = None
 

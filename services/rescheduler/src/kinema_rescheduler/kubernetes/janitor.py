@@ -1,7 +1,8 @@
 """Removal of the marks of plans that no log holds any more, such as those of a Kinema whose broker was lost.
 
 Only the Kinema that holds the claim on the cluster may write there, and it calls this while it executes no plan. So no
-mark belongs to a plan that goes on, and whatever Kinema's marks name as the owner's value is put back.
+mark belongs to a plan that goes on, and whatever Kinema's marks name as the owner's value is put back. A Deployment
+that Kinema has paused keeps its owner from rollouts: that ends as soon as another one leads, whatever plan goes on.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.kubernetes.nodes import clear_all_preferred_nodes, untaint
 from kinema_rescheduler.kubernetes.pods import clear_costs
+from kinema_rescheduler.kubernetes.resize import go_on
 from kinema_rescheduler.kubernetes.rollout import BOUNDS_BEFORE, before_of, finalize_rollout, restore_template
-from kinema_rescheduler.names import COST_BEFORE, DISRUPTED, FLOOR_BEFORE, PLAN, ROLLED
+from kinema_rescheduler.names import COST_BEFORE, DISRUPTED, FLOOR_BEFORE, PLAN, RESIZING, ROLLED
 
 
 @dataclass
@@ -33,9 +35,10 @@ class Tidied:
     """Objects that still have some, and why."""
 
 
-def marked_nodes(cluster: Cluster) -> tuple[str, ...]:
-    """Return the names of nodes with marks of a plan, in a state."""
-    return tuple(item.name for item in cluster.nodes if _is_marked(item))
+def marked_objects(cluster: Cluster) -> tuple[str, ...]:
+    """Return nodes with marks of a plan, and workloads that Kinema has paused, in a state."""
+    nodes = (item.name for item in cluster.nodes if _is_marked(item))
+    return (*nodes, *(item.key for item in cluster.workloads if RESIZING in item.annotations))
 
 
 def _is_marked(node: Node) -> bool:
@@ -44,18 +47,34 @@ def _is_marked(node: Node) -> bool:
 
 
 class Janitor:
-    """Finds and removes marks; to be called under the claim, and while no plan is executed."""
+    """Finds and removes marks; to be called under the claim."""
 
     def __init__(self, api: FencedClient) -> None:
         self._api = api
 
+    async def resume(self) -> Tidied:
+        """Resume all Deployments that Kinema has paused; to be called while no effect is under way.
+
+        Raises:
+            EffectError: Deployments cannot be listed.
+        """
+        done = Tidied()
+        for deployment in await self._api.items("/apis/apps/v1/deployments"):
+            if RESIZING in annotations_of(deployment):
+                name = f"Deployment {_named(deployment)}"
+                order = _order("resize", deployment, f"Deployment/{_named(deployment)}")
+                await _try(done, name, go_on(self._api, order))
+        return done
+
     async def tidy(self) -> Tidied:
         """Remove all marks that can be removed now: a Deployment keeps its bounds until its pods are as before.
 
+        To be called while no plan is executed.
+
         Raises:
-            EffectError: nodes or pods cannot be listed.
+            EffectError: nodes, Deployments or pods cannot be listed.
         """
-        api, done = self._api, Tidied()
+        api, done = self._api, await self.resume()
         for node in await api.items("/api/v1/nodes"):
             if _has_marks(node):
                 await _try(done, f"node {node['metadata']['name']}", untaint(api, _order("untaint", node)))

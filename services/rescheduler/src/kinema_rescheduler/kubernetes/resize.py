@@ -4,6 +4,9 @@ A Deployment whose template changes replaces its pods, unless one of its Replica
 ReplicaSet of its pods gets the new requests too, while the Deployment is paused: its controller makes no other one
 then. It copies the annotations of a Deployment onto the ReplicaSet that it takes for the current one, which shows that
 it has seen both templates. Then it goes on, with nothing to replace.
+
+The pause takes about a second, and carries an annotation that distinguishes it from an owner's. If Kinema dies in it, whoever
+acts on the cluster next ends it from what the objects say, without the plan.
 """
 
 from __future__ import annotations
@@ -44,21 +47,20 @@ async def resize(api: FencedClient, order: Order) -> Made:
     workload = await api.get(workload_path(target))
     if order.step.uid and uid(workload) != order.step.uid:
         raise PermanentError("gone", f"{target} is another object of that name by now")
-    if workload["spec"].get("paused") and not _is_mine(workload, order):
+    if RESIZING in annotations_of(workload):
+        workload = await go_on(api, order)
+    if workload["spec"].get("paused"):
         raise PermanentError("changed", f"{target} is paused: its owner wants its pods left as they are")
-    template = workload["spec"]["template"]["spec"]["containers"]
-    containers = requested(template, order.step.requests)
-    if not _is_mine(workload, order) and _requests(template, containers) == containers:
+    containers = requested(workload["spec"]["template"]["spec"]["containers"], order.step.requests)
+    if _requests(workload["spec"]["template"]["spec"]["containers"], containers) == containers:
         return Made("adopted", FrozenMap(generation=generation(workload)))
     current = await _current(api, order, workload)
-    if not _is_mine(workload, order):
-        await _resize_pods(api, order, workload, current, containers)
-    return await _follow(api, order, current, containers)
-
-
-def _is_mine(workload: Json, order: Order) -> bool:
-    """Return whether the pods have been resized by this plan and the template is yet to follow."""
-    return annotations_of(workload).get(RESIZING, "").removesuffix("/template") == order.plan
+    await _resize_pods(api, order, workload, current, containers)
+    try:
+        await _hand_over(api, order, current, containers)
+    finally:  # also where a write fails: the owner's rollouts must not wait
+        workload = await go_on(api, order)
+    return Made("done", FrozenMap(generation=generation(workload)))
 
 
 async def _current(api: FencedClient, order: Order, workload: Json) -> Json:
@@ -161,41 +163,68 @@ def _has(status: Json, wanted: Json) -> bool:
 # --- template
 
 
-async def _follow(api: FencedClient, order: Order, current: Json, containers: list[Json]) -> Made:
-    """Hand the new template over to the ReplicaSet that has the pods."""
-    path, template = workload_path(order.step.target), {"spec": {"template": {"spec": {"containers": containers}}}}
-    ready = f"{order.plan}/template"
+async def _hand_over(api: FencedClient, order: Order, current: Json, containers: list[Json]) -> None:
+    """Pause the Deployment, and give the ReplicaSet of its pods the new requests. `go_on` does the rest."""
 
-    def paused(now: Json) -> Json | None:
-        if _is_mine(now, order):
-            return None
+    def paused(now: Json) -> Json:
         if now["spec"].get("paused"):
             raise PermanentError("changed", f"{order.step.target} was paused while its pods were resized")
-        return {"metadata": {"annotations": {RESIZING: order.plan}}, "spec": {"paused": True}}
+        mark = f"{order.plan}/{generation(now) + 1}"
+        return {"metadata": {"annotations": {RESIZING: mark}}, "spec": {"paused": True}}
 
-    def changed(now: Json) -> Json:
-        return {"metadata": {"annotations": {RESIZING: ready}}, **template}
+    workload, _ = await api.modify(workload_path(order.step.target), paused)
+    await _until_observed(api, order, workload)
+    await api.modify(path_of(current), lambda _: _template(containers), content_type=STRATEGIC)
+
+
+async def go_on(api: FencedClient, order: Order) -> Json:
+    """Resume a Deployment that Kinema has paused, whichever plan did; return it as it is then.
+
+    The objects alone show how far the resize came: where the ReplicaSet of the pods has the new requests, the template
+    follows first, and no pod is replaced. A Deployment without Kinema's annotation is left as it is.
+
+    Raises:
+        EffectError: it could not be resumed, or its controller has not seen it yet.
+    """
+    path = workload_path(order.step.target)
+    workload = await api.get(path)
+    if RESIZING not in annotations_of(workload):
+        return workload
+    with suppress(EffectError):
+        # Where that fails, at worst the controller replaces the pods one after the other: better than to stay paused.
+        await _follow(api, order, workload)
 
     def resumed(now: Json) -> Json | None:
-        return (
-            {"metadata": {"annotations": {RESIZING: None}}, "spec": {"paused": None}} if _is_mine(now, order) else None
-        )
+        marked = RESIZING in annotations_of(now)
+        return {"metadata": {"annotations": {RESIZING: None}}, "spec": {"paused": None}} if marked else None
 
-    workload, _ = await api.modify(path, paused)
-    try:
-        await _until_observed(api, order, workload)
-    except EffectError:
-        await api.modify(path, resumed)
-        raise
-    await api.modify(path_of(current), lambda _: template, content_type=STRATEGIC)
-    await api.modify(path, changed, content_type=STRATEGIC)
-    with suppress(EffectError):
-        # Where the controller is slow, at worst it replaces the pods one after the other: better than to stay paused.
-        await _until_adopted(api, order, current, ready)
     workload, _ = await api.modify(path, resumed)
     await api.disown(path)
     await forget(api, order, workload, mark=RESIZING)
-    return Made("done", FrozenMap(generation=generation(workload)))
+    return workload
+
+
+async def _follow(api: FencedClient, order: Order, workload: Json) -> None:
+    """Let the template of a paused Deployment follow the ReplicaSet of its pods, unless its owner has changed it."""
+    plan, _, seen = annotations_of(workload)[RESIZING].rpartition("/")
+    followed = f"{plan}/template"
+    current = await _current(api, order, workload)
+    if seen == str(generation(workload)):
+        containers = [
+            {"name": item["name"], "resources": {"requests": item.get("resources", {}).get("requests")}}
+            for item in current["spec"]["template"]["spec"]["containers"]
+        ]
+        change = {"metadata": {"annotations": {RESIZING: followed}}, **_template(containers)}
+        ours = generation(workload)
+        path = workload_path(order.step.target)
+        await api.modify(path, lambda now: change if generation(now) == ours else None, content_type=STRATEGIC)
+    elif seen != "template":
+        return
+    await _until_adopted(api, order, current, followed)
+
+
+def _template(containers: list[Json]) -> Json:
+    return {"spec": {"template": {"spec": {"containers": containers}}}}
 
 
 async def _until_observed(api: FencedClient, order: Order, workload: Json) -> None:
