@@ -32,7 +32,6 @@ from tests.history.random_clusters import RandomCluster, random_cluster
 from tests.history.verdict import NothingToDoError, UnsettledError, Verdict, by_feature, summary
 
 from kinema_cli.admin.steering_policy import install
-from kinema_core.model.catalog import PriceError
 from kinema_kubernetes.client import connect
 
 OUT: Final = Path("out/random-plans")
@@ -133,7 +132,7 @@ def _judged(plans: int, first: int, step: int, carry_out: Callable[[int], Verdic
     for seed in _seeds(first, step, plans * _NEVER_MORE):
         try:
             verdict = carry_out(seed)
-        except (NothingToDoError, PriceError):  # a node without a price: no plan is made, with this reason
+        except NothingToDoError:
             idle += 1
             continue
         except UnsettledError:

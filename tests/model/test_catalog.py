@@ -20,6 +20,7 @@ from kinema_core.model.catalog import (
     node_prices,
     offers_from,
     parse_catalog,
+    unpriced_nodes,
 )
 from kinema_core.model.cluster import Cluster
 
@@ -341,14 +342,16 @@ def test_a_live_nodes_price() -> None:
 
 def test_all_nodes_without_a_price_are_named() -> None:
     """One error lists every node that is neither annotated nor on sale, or badly annotated."""
-    state = cluster(node("n1"), node("n2", zone="c"), node("n3", price="cheap"), node("n4", spot=True))
+    strange = (node("n2", zone="c"), node("n3", price="cheap"), node("n4", spot=True))
     with pytest.raises(PriceError) as caught:
-        node_prices(state, [offer("m4")])
+        node_prices(cluster(*strange), [offer("m4")])
     message = str(caught.value)
-    assert message.startswith("3 of 4 nodes")
+    assert message.startswith("3 of 3 nodes")
     for part in ("n2 (m4/c/on-demand)", "n3 (annotation", "'cheap'", "n4 (m4/a/spot)", "add the offers to the catalog"):
         assert part in message
-    assert "n1" not in message
+    state = cluster(node("n1"), *strange)
+    assert node_prices(state, [offer("m4")]) == {"n1": 170_000, "n2": 0, "n3": 0, "n4": 0}
+    assert unpriced_nodes(state, [offer("m4")]).keys() == {"n2", "n3", "n4"}
 
 
 def test_a_node_without_zone_has_no_price_where_zones_differ() -> None:

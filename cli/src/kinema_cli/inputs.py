@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -233,23 +233,27 @@ def labels_in(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def check_prices(snapshot: Snapshot, prices: Prices) -> None:
-    """Check that every node has a price, before anything is solved.
+def check_prices(snapshot: Snapshot, prices: Prices) -> tuple[str, ...]:
+    """Return a warning for each missing offer, before anything is solved: its nodes stay.
 
     Raises:
-        InputError: has a line for each missing offer.
+        InputError: no node has a price; has a line for each missing offer.
     """
-    from kinema_core.model.catalog import PriceError, node_prices
+    from kinema_core.model.catalog import unpriced_nodes
     from kinema_core.model.vocabulary import PRICE
 
-    try:
-        node_prices(snapshot.cluster, prices.offers)
-    except PriceError as error:
-        lines = [
-            f"missing price: {offer} ({counted(len(nodes), 'node')}: {listed(nodes, _NAMES)})"
-            for offer, nodes in sorted(error.nodes.items())
-        ]
-        raise InputError("\n".join(lines), hint=f"{prices.remedy}, or annotate the nodes with {PRICE}") from error
+    unknown = unpriced_nodes(snapshot.cluster, prices.offers)
+    nodes = defaultdict[str, list[str]](list)
+    for node, offer in unknown.items():
+        nodes[offer].append(node)
+    lines = [
+        f"missing price: {offer} ({counted(len(names), 'node')}: {listed(names, _NAMES)})"
+        for offer, names in sorted(nodes.items())
+    ]
+    hint = f"{prices.remedy}, or annotate the nodes with {PRICE}"
+    if unknown and len(unknown) == len(snapshot.cluster.nodes):
+        raise InputError("\n".join(lines), hint=hint)
+    return tuple(f"{line}; no plan deletes them, and they count nothing; {hint}" for line in lines)
 
 
 def _age_of_prices(path: Path) -> str:

@@ -80,9 +80,10 @@ def test_annotated_price_that_is_none_is_named_with_its_node(bench: Bench, price
     odd = node("odd")
     odd["metadata"]["annotations"] = {"kinema.io/usd-per-hour": price}
     bench.snapshot.write_bytes(text([*spread(), odd]))
-    said = bench.fails()
-    assert "odd" in said
-    assert "kinema.io/usd-per-hour" in said
+    result = bench.run()
+    assert result.exit_code == 0, result.output
+    assert f"missing price: annotation kinema.io/usd-per-hour is '{price}'" in result.stderr
+    assert "(1 node: odd); no plan deletes them" in result.stderr
 
 
 def test_node_that_is_paid_for_already_costs_nothing(bench: Bench) -> None:

@@ -269,7 +269,7 @@ def test_infeasible_exits_1_and_says_why(bench: Bench, monkeypatch: pytest.Monke
 def test_node_without_a_price_lists_all_of_them(bench: Bench) -> None:
     """All nodes without a price are named at once, so that one run suffices to mend the catalog."""
     odd = [node("x1", "odd"), node("x2", "strange"), node("x3", "odd")]
-    bench.snapshot.write_bytes(text([*spread(), *odd]))
+    bench.snapshot.write_bytes(text(odd))
     said = bench.fails()
     assert said.splitlines() == [
         "error: missing price: odd/a/on-demand (2 nodes: x1, x3)",
@@ -277,8 +277,17 @@ def test_node_without_a_price_lists_all_of_them(bench: Bench) -> None:
         "hint: add the offers to the catalog, or annotate the nodes with kinema.io/usd-per-hour",
     ]
     del odd[0]["metadata"]["labels"]["node.kubernetes.io/instance-type"]
-    bench.snapshot.write_bytes(text([*spread(), odd[0]]))
+    bench.snapshot.write_bytes(text([odd[0]]))
     assert "unknown machine type, label node.kubernetes.io/instance-type is missing (1 node: x1)" in bench.fails()
+
+
+def test_some_nodes_without_a_price_stay(bench: Bench) -> None:
+    """A warning names them, and so does the table of what keeps nodes."""
+    bench.snapshot.write_bytes(text([*spread(), node("x1", "odd")]))
+    result = bench.run()
+    assert result.exit_code == 0, result.output
+    assert "missing price: odd/a/on-demand (1 node: x1); no plan deletes them" in result.stderr
+    assert "its price is not known" in result.stdout
 
 
 @pytest.mark.parametrize(

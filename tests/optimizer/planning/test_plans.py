@@ -309,6 +309,20 @@ def test_a_node_without_a_price_is_an_error_that_names_it() -> None:
         plan(state)
 
 
+@pytest.mark.parametrize("pods", [[], ["odd"]], ids=["empty", "in use"])
+def test_one_node_without_a_price_stays_and_the_others_go(pods: list[str]) -> None:
+    """It takes the pods of the others, since it is there; it counts nothing before and after."""
+    others = (node("n1", price="0.3"), node("n2", price="0.2"), node("odd", machine="unknown"))
+    state = cluster(*others, deployed("web", ["n1", "n2", *pods]))
+    found = plan(state)
+    assert {one.name for one in found.nodes if one.action == "delete"} == {"n1", "n2"}
+    assert (found.cost.before, found.cost.after, found.cost.lower_bound) == (0.5, 0.0, 0.0)
+    gone = tuple(msgspec.structs.replace(one, action="delete") for one in found.nodes)
+    fake = msgspec.structs.replace(found, nodes=gone)
+    codes = {one.code for one in check_plan(fake, state, (), NOW) if one.subject == "odd"}
+    assert "node-undeletable" in codes
+
+
 def test_no_offers_and_no_pods_are_no_error() -> None:
     """An empty cluster, and one with nothing on sale, have plans."""
     assert plan(cluster(), ()).status == "nothing-better"

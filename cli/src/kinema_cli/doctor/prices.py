@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from kinema_cli.doctor.checks import Finding, shortened
+from kinema_cli.doctor.checks import Finding, Level, shortened
 from kinema_cli.inputs import OLD_PRICES
 from kinema_cli.output import counted
 from kinema_core.events import Node
-from kinema_core.model.catalog import CatalogError, PriceError, machine_type, node_prices, offers_from
+from kinema_core.model.catalog import CatalogError, machine_type, offers_from, unpriced_nodes, unpriced_text
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.vocabulary import FOREIGN_DELETION_TAINTS
 from kinema_core.runtime.clock import SystemClock
@@ -47,10 +47,11 @@ async def prices(provider: dict[str, object], kubeconfig: str, cluster: Cluster,
         return [Finding("provider", "fail", shortened(detail), "correct what --provider names")]
     now = SystemClock().now()
     found = [Finding("provider", "ok", f"{provider['kind']}: {counted(len(offers), 'offer')} from {catalog.source}")]
-    try:
-        node_prices(cluster, offers)
-    except PriceError as error:
-        found.append(Finding("prices", "fail", shortened(str(error)), f"complete {catalog.source}"))
+    unknown = unpriced_nodes(cluster, offers)
+    if unknown:
+        said = f"{unpriced_text(cluster, unknown)}; no plan deletes them"
+        level: Level = "fail" if len(unknown) == len(cluster.nodes) else "warn"
+        found.append(Finding("prices", level, shortened(said), f"complete {catalog.source}"))
     else:
         types = len({machine_type(node.labels) for node in cluster.nodes})
         message = f"known for each of {counted(len(cluster.nodes), 'node')} ({counted(types, 'machine type')})"

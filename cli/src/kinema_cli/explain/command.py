@@ -22,7 +22,7 @@ from kinema_cli.options import (
     Output,
     SnapshotFile,
 )
-from kinema_cli.output import Format, counted, print_error
+from kinema_cli.output import Format, counted, print_error, print_warning
 from kinema_cli.status.plan_ids import UnknownPlanError, is_plan_id
 
 if TYPE_CHECKING:
@@ -155,7 +155,8 @@ def _explain_part(options: ExplainOptions, kind: str, name: str) -> None:
 
     found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
     prices = prices_of(PriceChoice(options.catalog), found)
-    check_prices(found, prices)
+    for warning in check_prices(found, prices):
+        print_warning(warning)
     may = MobilityOptions(move_jobs=options.move_jobs, allow_spot=options.allow_spot)
     names = (kind, f"{options.namespace}/{name}" if options.namespace and "/" not in name else name)
     explanation = _explained(names, found, prices.offers, may=may)

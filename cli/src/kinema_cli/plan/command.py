@@ -209,8 +209,12 @@ def run_plan(options: PlanOptions) -> int:
         check_output(options.html, "--html")
         found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
         prices = prices_of(PriceChoice(options.catalog, options.discounts, options.offer), found)
-        check_prices(found, prices)
-        warnings = [*prices.warnings, *input_warnings(found), *catalog_warnings(found, prices.offers)]
+        warnings = [
+            *check_prices(found, prices),
+            *prices.warnings,
+            *input_warnings(found),
+            *catalog_warnings(found, prices.offers),
+        ]
         for warning in warnings:
             print_warning(warning)
         made = _solve(found, prices.offers, settings, deadline if options.work is None else options.work)
@@ -303,9 +307,12 @@ def _print(shown: _Shown, options: PlanOptions, settings: PlanningSettings) -> N
         print_value(_as_value(shown, options), Format(options.output.value))
         return
     from kinema_cli.plan.table import plan_tables
+    from kinema_core.model.catalog import keeping_unpriced
     from kinema_core.model.mobility import mobility
 
-    may = mobility(shown.snapshot.cluster, shown.snapshot.now, settings.mobility)
+    cluster = shown.snapshot.cluster
+    may = mobility(cluster, shown.snapshot.now, settings.mobility)
+    may = keeping_unpriced(may, cluster, shown.offers)
     show(
         *plan_tables(
             shown.plan,

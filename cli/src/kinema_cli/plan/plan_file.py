@@ -83,8 +83,7 @@ def run_diff(options: DiffOptions) -> int:
         plan = read_plan(options.plan)
         found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
         prices = prices_of(PriceChoice(options.catalog, options.discounts, options.offer), found)
-        check_prices(found, prices)
-        for warning in (*prices.warnings, *input_warnings(found)):
+        for warning in (*check_prices(found, prices), *prices.warnings, *input_warnings(found)):
             print_warning(warning)
         changes, reasons = differences(plan, found, prices.offers, options)
     except (UsageError, InputError, PriceError) as error:

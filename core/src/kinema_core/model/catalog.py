@@ -6,7 +6,7 @@ formula and wins over it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -22,6 +22,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.commitments import covered_nodes, offers_left
 from kinema_core.model.machines import INSTANCE_TYPE, UNKNOWN, ZONE, machine_of, machine_type, zone_in
 from kinema_core.model.match import HOSTNAME, parse_taints
+from kinema_core.model.mobility import Mobility, keeping
 from kinema_core.model.resources import ATTACHABLE_ANY, limited
 from kinema_core.model.vocabulary import CAPACITY_TYPE, PRICE
 
@@ -35,6 +36,7 @@ __all__ = [
     "PriceError",
     "dated",
     "gke_allocatable",
+    "keeping_unpriced",
     "machine_of",
     "machine_type",
     "new_node_labels",
@@ -42,6 +44,8 @@ __all__ = [
     "offers_from",
     "parse_catalog",
     "taint_keys",
+    "unpriced_nodes",
+    "unpriced_text",
     "zone_in",
 ]
 
@@ -67,11 +71,7 @@ _EVICTION: Final = 100 * 2**20
 
 
 class PriceError(ValueError):
-    """Live nodes have no price; the text names all of them. `nodes`: what lacks a price → names of its nodes."""
-
-    def __init__(self, message: str, nodes: Mapping[str, Sequence[str]] = MappingProxyType({})) -> None:
-        super().__init__(message)
-        self.nodes = nodes
+    """No node has a price, or machine types have no watts; the text names all of them."""
 
 
 def gke_allocatable(vcpus: Decimal | Fraction | int | str, memory_bytes: int) -> tuple[int, int]:
@@ -254,32 +254,57 @@ def _least_attachable(cluster: Cluster) -> dict[str, int]:
 def node_prices(cluster: Cluster, offers: Iterable[Offer]) -> Mapping[str, int]:
     """Micro-USD per hour of every live node: its annotation, else the first offer of its type, zone and capacity type.
 
-    Nodes that a commitment covers cost what is left to pay for it.
+    Nodes that a commitment covers cost what is left to pay for it. A node whose price is not known counts 0, before a
+    plan and after it: `unpriced_nodes` names it, and it stays.
 
     Raises:
-        PriceError: nodes have neither, or an annotation that is no price; all of them are named.
+        PriceError: no node has a price; all of them are named.
     """
+    prices, unknown = _prices(cluster, tuple(offers))
+    if unknown and not prices:
+        raise PriceError(unpriced_text(cluster, unknown))
+    return MappingProxyType({**prices, **dict.fromkeys(unknown, 0)})
+
+
+def unpriced_nodes(cluster: Cluster, offers: Iterable[Offer]) -> Mapping[str, str]:
+    """Return the live nodes whose price is not known, and what lacks: `type/zone/capacity type`, or what is wrong."""
+    return _prices(cluster, tuple(offers))[1]
+
+
+def keeping_unpriced(facts: Mobility, cluster: Cluster, offers: Iterable[Offer]) -> Mobility:
+    """Return the same with the nodes kept whose price is not known: what their deletion saves is not known either."""
+    unknown = unpriced_nodes(cluster, offers)
+    return keeping(facts, {node: f"its price is not known: {why}" for node, why in unknown.items()})
+
+
+def unpriced_text(cluster: Cluster, unknown: Mapping[str, str]) -> str:
+    """Return in words which nodes have no price, and what to do."""
+    nodes: dict[str, list[str]] = {}
+    for name, why in unknown.items():
+        nodes.setdefault(why, []).append(name)
+    named = "; ".join(f"{', '.join(names)} ({why})" for why, names in nodes.items())
+    message = f"{len(unknown)} of {len(cluster.nodes)} nodes have no price: {named}"
+    return f"{message}; add the offers to the catalog, or annotate the nodes with {PRICE}"
+
+
+def _prices(cluster: Cluster, offers: tuple[Offer, ...]) -> tuple[dict[str, int], dict[str, str]]:
+    """Return the prices that are known, and why the others are not, by node."""
     on_sale: dict[tuple[str, str, str], int] = {}
     anywhere: dict[tuple[str, str], set[int]] = {}
-    offers = tuple(offers)
     for offer in offers:
         if offer.committed is not None:
             continue
         on_sale.setdefault((offer.machine_type, offer.zone, offer.capacity_type), offer.micro_usd_per_hour)
         anywhere.setdefault((offer.machine_type, offer.capacity_type), set()).add(offer.micro_usd_per_hour)
-    prices: dict[str, int] = {}
-    problems: dict[str, list[str]] = {}
+    prices, unknown = dict(covered_nodes(cluster, offers)), dict[str, str]()
     for node in cluster.nodes:
+        if node.name in prices:
+            continue
         try:
             prices[node.name] = _node_price(node, on_sale, anywhere)
         except PriceError as error:
-            problems.setdefault(str(error), []).append(node.name)
-    prices.update(covered_nodes(cluster, offers))
-    if problems:
-        named = "; ".join(f"{', '.join(names)} ({why})" for why, names in problems.items())
-        message = f"{len(cluster.nodes) - len(prices)} of {len(cluster.nodes)} nodes have no price: {named}"
-        raise PriceError(f"{message}; add the offers to the catalog, or annotate the nodes with {PRICE}", problems)
-    return MappingProxyType(prices)
+            unknown[node.name] = str(error)
+    return prices, unknown
 
 
 def _node_price(

@@ -7,7 +7,7 @@ whatever restricts placement in a way that is not modeled. Whatever could not be
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final
@@ -44,6 +44,7 @@ __all__ = [
     "holding",
     "in_scope",
     "is_resident",
+    "keeping",
     "listed",
     "listed_by_key",
     "mobility",
@@ -120,13 +121,17 @@ def _judged(facts: Facts) -> Iterator[tuple[str, Pod, Verdict | None, Strategy]]
 
 def holding(facts: Mobility, cluster: Cluster, more: Mapping[str, Held]) -> Mobility:
     """Return the same with `more` bound pods held, by key, and so with their nodes."""
-    pins = _pins(cluster, more)
-    return Mobility(
+    return replace(
+        keeping(facts, _pins(cluster, more)),
         held=MappingProxyType({**facts.held, **more}),
-        deletable=MappingProxyType({name: why or pins.get(name) for name, why in facts.deletable.items()}),
-        open_nodes=facts.open_nodes,
         strategy=MappingProxyType({key: way for key, way in facts.strategy.items() if key not in more}),
     )
+
+
+def keeping(facts: Mobility, nodes: Mapping[str, str]) -> Mobility:
+    """Return the same with nodes that may not be deleted, by name and why."""
+    deletable = {name: why or nodes.get(name) for name, why in facts.deletable.items()}
+    return replace(facts, deletable=MappingProxyType(deletable)) if nodes else facts
 
 
 def spot_allowed(

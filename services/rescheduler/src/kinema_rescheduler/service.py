@@ -29,7 +29,7 @@ from kinema_core.events import (
     StepStarted,
     StepSucceeded,
 )
-from kinema_core.model.catalog import PriceError, node_prices
+from kinema_core.model.catalog import node_prices, unpriced_nodes
 from kinema_core.model.catalog_file import MICRO
 from kinema_core.model.cluster import Cluster, fold
 from kinema_core.runtime.bus import Bus, BusDeniedError, BusUnavailableError, ConflictError, Lease, LeaseLostError
@@ -303,8 +303,9 @@ class Rescheduler:
         catalog = self._reading.journal.catalog
         cost = math.nan
         if catalog is not None and isinstance(catalog.body, CatalogPublished) and cluster.version:
-            with suppress(PriceError):
-                cost = sum(node_prices(cluster, catalog.body.offers).values()) / MICRO
+            offers = catalog.body.offers
+            if not unpriced_nodes(cluster, offers):
+                cost = sum(node_prices(cluster, offers).values()) / MICRO
         self._cost.set(cost)
 
     def _unobserved(self) -> tuple[Cluster, int] | None:

@@ -37,7 +37,7 @@ from kinema_core.events import (
     UsageResampled,
     Workload,
 )
-from kinema_core.model.catalog import PriceError, machine_of, node_prices
+from kinema_core.model.catalog import machine_of, node_prices, unpriced_nodes, unpriced_text
 from kinema_core.model.cluster import Cluster, StateGapError, difference, evolve
 from kinema_core.model.match import selector_matches, taint_text
 from kinema_core.model.usage import QUANTITIES, UNITS, amount_of, codes_of
@@ -309,10 +309,10 @@ class _Writer:
 
     def _not_on_sale(self, offers: Sequence[Offer]) -> Iterator[parts.Machine]:
         """Yield the types of live nodes that are not on sale, at the price of these nodes."""
-        try:
-            prices = node_prices(self.first, offers)
-        except PriceError as error:
-            raise ScenarioError(f"recording of {self.name}: {error}") from error
+        unknown = unpriced_nodes(self.first, offers)
+        if unknown:
+            raise ScenarioError(f"recording of {self.name}: {unpriced_text(self.first, unknown)}")
+        prices = node_prices(self.first, offers)
         known = {one.machine_type for one in offers}
         for node in self.first.nodes:
             machine, _, capacity = machine_of(node)

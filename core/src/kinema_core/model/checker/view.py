@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kinema_core.events import Amounts, FrozenMap, HostPort, Labels, Node, Offer, Placement, Plan, PlanNode, Pod, Taint
 from kinema_core.model.budgets import budgets_by_pod
-from kinema_core.model.catalog import machine_of, new_node_labels, taint_keys
+from kinema_core.model.catalog import keeping_unpriced, machine_of, new_node_labels, taint_keys
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_ports, daemon_requests, is_resident, resident_requests, unlisted
 from kinema_core.model.match import parse_taints
@@ -161,12 +161,13 @@ def view_of(
     if drifted:
         planned = {node.name for node in plan.nodes}
         sites |= {node.name: live_site(cluster, node, spot_keys) for node in cluster.nodes if node.name not in planned}
+    facts = mobility(cluster, now, options)
     return PlanView(
         plan=plan,
         cluster=cluster,
         offers=by_name,
         options=options,
-        mobility=mobility(cluster, now, options),
+        mobility=facts if plan.cost.unit == "W" else keeping_unpriced(facts, cluster, by_name.values()),
         sites=sites,
         seats=tuple(_drifted_seats(plan, cluster) if drifted else _seats(plan, cluster)),
     )

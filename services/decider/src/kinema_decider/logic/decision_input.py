@@ -71,7 +71,7 @@ class DecisionInput:
 
     @cached_property
     def prices(self) -> dict[str, int]:
-        """Return micro-USD per hour, or microwatts, of every live node; raise PriceError where one is not known."""
+        """Return micro-USD per hour, or microwatts, of every live node; raise PriceError where none is known."""
         if self.energy:
             watts = watts_by_type(self.cluster, self.offers)
             return {node.name: watts[machine_of(node)[0]] for node in self.cluster.nodes}

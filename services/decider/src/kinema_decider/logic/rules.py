@@ -135,7 +135,7 @@ def age(case: DecisionInput) -> Rejection | None:
 
 
 def priced(case: DecisionInput) -> Rejection | None:
-    """Reject a plan that cannot be compared: a live node has no price, or a node to boot is not on sale any more."""
+    """Reject a plan that cannot be compared: no live node has a price, or a node to boot is not on sale any more."""
     if case.memory.offers is None:
         return _reject("priced", "no catalog was published yet", "the provider's catalog")
     try:

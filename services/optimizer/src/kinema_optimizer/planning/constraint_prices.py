@@ -131,7 +131,7 @@ def constraint_relaxations(question: Question, *, singles: int = SINGLES) -> tup
     """Every class of constraints that this cluster has, then the single ones whose nodes cost most; each by name.
 
     Raises:
-        PriceError: live nodes have no price.
+        PriceError: no live node has a price.
     """
     facts = mobility(question.cluster, question.now, question.options)
     classes = [*_held(question, facts), *_rules(question), *_limits(question)]

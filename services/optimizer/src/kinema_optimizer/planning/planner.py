@@ -79,7 +79,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
         task_pool: who does the errands of the search; None: threads of this process.
 
     Raises:
-        PriceError: live nodes have no price. UnsoundPlanError: the checker refuses the plan.
+        PriceError: no live node has a price. UnsoundPlanError: the checker refuses the plan.
     """
     stop = stop or ClockStop(settings.time_limit_seconds, pricing=PRICING_SHARE)
     watch = Watch()
@@ -113,7 +113,7 @@ def plan_from(request: Request, *, incumbent: IncumbentReport, solve: Solve, for
     """Return the plan of the incumbent of a solve that failed: built, ordered and checked like any other.
 
     Raises:
-        PriceError: live nodes have no price. UnsoundPlanError: the checker refuses the plan.
+        PriceError: no live node has a price. UnsoundPlanError: the checker refuses the plan.
     """
     task = request.task(forecasts)
     outcome = outcome_of(task.problem, incumbent.answer)
@@ -372,7 +372,7 @@ def reference_for(
     or so: its size grows with pods times nodes. `at_most` (micro-USD per hour) is the cost of the plan to be compared.
 
     Raises:
-        PriceError: live nodes have no price.
+        PriceError: no live node has a price.
     """
     objective = objective_at(settings.windows, now)
     question = Question(

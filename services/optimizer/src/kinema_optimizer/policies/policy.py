@@ -40,7 +40,7 @@ class Tick:
     """Ends the solve of a policy that solves a model."""
 
     def world(self) -> World:
-        """Return the cluster as policies change it. Raises PriceError where live nodes have no price."""
+        """Return the cluster as policies change it. Raises PriceError where no live node has a price."""
         return World(self.cluster, self.offers, self.now, self.options)
 
     def held_since(self, key: str) -> datetime:
@@ -78,7 +78,7 @@ class Policy(Protocol):
         """Return what to do now.
 
         Raises:
-            PriceError: live nodes have no price.
+            PriceError: no live node has a price.
         """
 
 

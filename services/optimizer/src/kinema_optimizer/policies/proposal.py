@@ -65,7 +65,7 @@ class Repacking(Protocol):
         """Return its plan for the cluster; the same for the same arguments.
 
         Raises:
-            PriceError: live nodes have no price.
+            PriceError: no live node has a price.
         """
 
 

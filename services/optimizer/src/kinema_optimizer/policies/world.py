@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from kinema_core.events import Amounts, FrozenMap, HostPort, Labels, Node, NodeTerm, Offer, Pod, Taint
-from kinema_core.model.catalog import machine_of, new_node_labels, node_prices
+from kinema_core.model.catalog import keeping_unpriced, machine_of, new_node_labels, node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_requests, is_resident, resident_requests
 from kinema_core.model.match import HOSTNAME, node_admits, node_term_matches, parse_taints
@@ -183,7 +183,7 @@ class World:
         self, cluster: Cluster, offers: Sequence[Offer], now: datetime, options: MobilityOptions = _NO_OPTIONS
     ) -> None:
         self.cluster = cluster
-        self.mobility: Mobility = mobility(cluster, now, options)
+        self.mobility: Mobility = keeping_unpriced(mobility(cluster, now, options), cluster, offers)
         self.pods: dict[str, Pod] = {pod.key: pod for pod in listed(cluster)}
         self.resources = resources_of(self.pods.values())
         self.kinds, self.kind_of = kinds_of(cluster, self.pods.values(), self.resources)

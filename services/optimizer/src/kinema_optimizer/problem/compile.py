@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from kinema_core.events import Held, Node, Offer, Pod, Resize
-from kinema_core.model.catalog import node_prices
+from kinema_core.model.catalog import keeping_unpriced, node_prices
 from kinema_core.model.mobility import Mobility, holding, mobility
 from kinema_core.model.preferences import is_sociable
 from kinema_core.model.resources import lacking, largest
@@ -223,7 +223,7 @@ def compiled(question: Question) -> Compiled:
     """Return the problem that a question comes to; a forecast for pods that nothing could hold is left out.
 
     Raises:
-        PriceError: live nodes have no price; all of them are named.
+        PriceError: no live node has a price; all of them are named.
     """
     sites = sites_of(question)
     while True:
@@ -239,11 +239,11 @@ def sites_of(question: Question) -> Sites:
     """Return live nodes and offers as places for pods, what may move, and the reduced rules between pods.
 
     Raises:
-        PriceError: live nodes have no price; all of them are named.
+        PriceError: no live node has a price; all of them are named.
     """
     cluster, percent = question.cluster, question.percent
     prices = node_prices(cluster, question.offers)
-    facts = mobility(cluster, question.now, question.options)
+    facts = keeping_unpriced(mobility(cluster, question.now, question.options), cluster, question.offers)
     facts = holding(facts, cluster, _held_back(question, facts))
     on_sale = taint_keys(question.offers)
     nodes = tuple(

@@ -275,7 +275,7 @@ def recheck_failed(plan: Plan, violations: Sequence[Violation]) -> NoPlanFound:
 
 
 def price_missing(mode: Mode, version: int, detail: str) -> NoPlanFound:
-    """Return the answer when live nodes have no price."""
+    """Return the answer when no live node has a price."""
     return NoPlanFound(mode=mode, version=version, reason="price-missing", figures=FrozenMap({"detail": detail}))
 
 

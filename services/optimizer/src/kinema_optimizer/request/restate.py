@@ -108,7 +108,7 @@ def in_usd(plan: Plan, cluster: Cluster, offers: Sequence[Offer]) -> Plan:
     What constraints cost is watts too, and goes to the figures.
 
     Raises:
-        PriceError: live nodes have no price.
+        PriceError: no live node has a price.
     """
     live, on_sale = node_prices(cluster, offers), {offer.name: offer.micro_usd_per_hour for offer in offers}
 

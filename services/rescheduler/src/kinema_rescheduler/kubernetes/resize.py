@@ -5,8 +5,8 @@ ReplicaSet of its pods gets the new requests too, while the Deployment is paused
 then. It copies the annotations of a Deployment onto the ReplicaSet that it takes for the current one, which shows that
 it has seen both templates. Then it goes on, with nothing to replace.
 
-The pause takes about a second, and carries an annotation that distinguishes it from an owner's. If Kinema dies in it, whoever
-acts on the cluster next ends it from what the objects say, without the plan.
+The pause takes about a second, and carries an annotation that distinguishes it from an owner's. If Kinema dies in it,
+whoever acts on the cluster next ends it from what the objects say, without the plan.
 """
 
 from __future__ import annotations
