@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
@@ -93,9 +95,13 @@ class DecisionInput:
         return sum(self.offer_prices[node.offer] for node in self.plan.nodes if node.action == "boot")
 
     @cached_property
-    def rented(self) -> int:
-        """Return the price of the nodes that the plan needs on the way only."""
-        return sum(self.offer_prices[node.offer] for node in self.plan.temporary)
+    def boots(self) -> Mapping[str, int]:
+        """Return the price of what the plan boots, for good and on the way, as in `prices`, by offer."""
+        found: Counter[str] = Counter()
+        for node in (*self.plan.nodes, *self.plan.temporary):
+            if node.action == "boot":
+                found[node.offer] += self.offer_prices[node.offer]
+        return found
 
     @cached_property
     def stops(self) -> int:

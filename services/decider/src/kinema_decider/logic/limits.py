@@ -35,7 +35,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     expected_plan_lifetime_seconds: float = 3600.0
     """Time for which the new node set is expected to pay before the next change."""
     transition_seconds: float = 300.0
-    """Time for which old and new nodes are expected to run side by side."""
+    """Time for which old and new nodes are expected to run side by side. The time from order to delivery is added, as
+    earlier boots of the same offer took, or of all offers where it was never booted."""
     restart_price_usd: float = 0.0001
     """Assumed cost of one restarted pod."""
     restart_watt_hours: float = 0.5

@@ -22,6 +22,7 @@ from kinema_core.events import (
     PlanRejected,
     is_unfinished,
 )
+from kinema_decider.logic.boot_times import BootTimes
 from kinema_decider.logic.gain import Aim, aim_of, brought
 
 REMEMBERED: Final = (
@@ -30,6 +31,8 @@ REMEMBERED: Final = (
     "plan-rejected",
     "plan-approval-requested",
     "catalog-published",
+    "step-started",
+    "step-succeeded",
     "execution-completed",
     "execution-aborted",
     "execution-paused",
@@ -68,6 +71,7 @@ class Memory:
     """When the last execution ended."""
     ineffective: int = 0
     """How many executions in a row, up to the last, were without effect."""
+    boot_times: BootTimes = field(default_factory=BootTimes)
     aim: Aim | None = None
     """What the plan that is executed is to save; None where its proposal is not in the log."""
     proposals: Mapping[str, Proposal] = field(default_factory=lambda: MappingProxyType({}))
@@ -79,6 +83,7 @@ class Memory:
 
 def remember(memory: Memory, event: Event) -> Memory:
     """Fold one log event; others leave the memory as it is."""
+    memory = replace(memory, boot_times=memory.boot_times.after(event))
     match event.body:
         case Plan() as plan:
             memory = _proposed(memory, Proposal(id=event.id, plan=plan, time=event.time))

@@ -253,14 +253,16 @@ def feasible(case: DecisionInput) -> Rejection | None:
 def payback(case: DecisionInput) -> Rejection | None:
     """Reject a plan whose change costs more than it saves while it is expected to last.
 
-    The change costs nodes side by side, temporary nodes and restarts. A plan that only changes requests earns the price
-    of the room that it frees.
+    The change costs nodes side by side, temporary nodes, both from their order on, and restarts. A plan that only
+    changes requests earns the price of the room that it frees.
     """
     limits, plan = case.limits, case.plan
     cost = case.disruption_cost
     hourly = case.freed if case.only_resizes else case.cost_now - case.cost_new
     saved = hourly * share(limits.expected_plan_lifetime_seconds) / 3600
-    double_run = (case.booted + case.rented) * share(limits.transition_seconds) / 3600
+    times = case.memory.boot_times
+    booting = sum((price * times.seconds(offer) for offer, price in case.boots.items()), Fraction(0)) / 3600
+    double_run = sum(case.boots.values()) * share(limits.transition_seconds) / 3600 + booting
     restarts = cost * share(limits.restart_watt_hours if case.energy else limits.restart_price_usd) * MICRO
     price = double_run + restarts
     if saved >= price:
@@ -274,6 +276,7 @@ def payback(case: DecisionInput) -> Rejection | None:
             f"saved_{per}": whole(saved),
             f"double_run_{per}": whole(double_run),
             f"restarts_{per}": whole(restarts),
+            **({f"booting_{per}": whole(booting)} if times.last else {}),
         },
         restarts=plan.moves + plan.restarts + case.stops,
         restart_risk=float(cost),
