@@ -152,7 +152,9 @@ _command(
     "kinema recommend -o kustomize > requests/kustomization.yaml",
 )(recommend)
 _command(
-    "Show what a workload is expected to use", "kinema forecast Deployment/shop/web", "kinema forecast shop/web -o json"
+    "Show what a workload is expected to use",
+    "kinema forecast Deployment/shop/web",
+    "kinema forecast shop/web --html web.html",
 )(forecast)
 _command("Show current activity", "kinema status", "kinema status --cluster-name prod -o json")(status)
 _command("List recent plans and their outcome", "kinema plans", "kinema plans --limit 5 -o json")(plans)

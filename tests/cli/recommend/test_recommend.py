@@ -11,8 +11,8 @@ from rich.console import Console
 from tests.support.builders import MIB, NOW, cluster, deployed, node
 
 from kinema_cli.output import show
-from kinema_cli.recommend.command import forecast_tables, recommendations_table
 from kinema_cli.recommend.judgements import Judgement, component, named, read_judgements
+from kinema_cli.recommend.table import forecast_tables, recommendations_table
 from kinema_core.events import ContainerRequests, ForecastMade, FrozenMap, UsageBand, Workload, WorkloadJudged
 from kinema_core.runtime.envelope import origin
 from kinema_sim.memory_bus import MemoryBus

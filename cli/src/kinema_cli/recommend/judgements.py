@@ -1,16 +1,23 @@
-"""The newest judgement of each workload, and its requests as patches."""
+"""The newest judgement of each workload, what it was made from, and its requests as patches."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
 from kinema_core.events import ContainerRequests, ForecastMade, WorkloadJudged
-from kinema_core.model.cluster import Cluster
+from kinema_core.model.cluster import Cluster, fold
 from kinema_core.runtime.bus import Bus, Stored
+from kinema_core.runtime.follow import Follower
+from kinema_core.runtime.past import PastFollower
+from kinema_predictor.logic.forecast import largest_node
+from kinema_predictor.logic.retrace import Trace, retrace
+from kinema_predictor.service import usage_past
+from kinema_predictor.threads import one_thread
 
 _SUFFIXES: Final[Mapping[str, str]] = {"cpu": "m", "memory": ""}
 _PATCHED: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
@@ -36,6 +43,23 @@ async def read_judgements(bus: Bus) -> dict[str, Judgement]:
             for one in item.event.body.judged:
                 newest[one.workload] = Judgement(judged=item.event.time, found=one)
     return {key: newest[key] for key in sorted(newest)}
+
+
+async def read_traces(bus: Bus, one: Judgement) -> dict[str, Trace]:
+    """Return by resource what a judgement was made from, as the broker still has it.
+
+    Raises:
+        BusError, StateLostError. ValueError: the stream keeps less usage than was judged.
+    """
+    state, _ = await Follower(bus, Cluster(), fold).latest()
+    days = max((band.days for band in one.found.bands), default=0.0)
+    history = await PastFollower(bus, usage_past(timedelta(days=days + 1))).until(one.judged)
+    largest = largest_node(state)
+    with one_thread():
+        return {
+            band.resource: retrace(history, one.found.workload, band, float(largest[band.resource]) or math.inf)
+            for band in one.found.bands
+        }
 
 
 def named(found: Mapping[str, Judgement], text: str) -> list[str]:

@@ -39,8 +39,8 @@ class Plot:
     svg: str
 
 
-def build_report(data: ReportData, out: Path) -> Path:
-    """Write the report to `out` and return `out`. The same data gives the same bytes."""
+def page_of(template: str, **parts: object) -> str:
+    """Return the page of a template of this package with the style sheet in it. The same parts give the same text."""
     environment = Environment(
         loader=PackageLoader("kinema_cli", "report"),
         autoescape=select_autoescape(default=True),
@@ -48,11 +48,17 @@ def build_report(data: ReportData, out: Path) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    css = environment.get_template("report.css").render()
+    return environment.get_template(template).render(css=css, **parts)
+
+
+def build_report(data: ReportData, out: Path) -> Path:
+    """Write the report to `out` and return `out`. The same data gives the same bytes."""
     colors = app_colors((*data.before, *data.after))
     longest = max((box.cpu for box in (*data.before, *data.after)), default=1)
-    html = environment.get_template("report.html.j2").render(
+    html = page_of(
+        "report.html.j2",
         data=data,
-        css=environment.get_template("report.css").render(),
         tiles=_tiles(data),
         before=_boxes(data.before, colors, longest, "Nodes and pods before the plan"),
         after=_boxes(data.after, colors, longest, "Nodes and pods after the plan"),

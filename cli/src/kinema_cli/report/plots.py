@@ -186,6 +186,7 @@ def figure_of(
     *,
     heights: Sequence[float] = (),
     legend: Sequence[Patch] = (),
+    since: str = "the record began",
 ) -> str:
     """Return panels one above the other as an SVG element; over time where there are samples.
 
@@ -196,6 +197,7 @@ def figure_of(
         window: when a plan was executed.
         heights: of the panels, in inches.
         legend: in place of the labels of the first panel.
+        since: what the axis of time counts from.
     """
     tall = list(heights) or [1.9 for _ in panels]
     with mpl.rc_context(_STYLE):
@@ -210,7 +212,7 @@ def figure_of(
             if window is not None:
                 axes.axvspan(*window, facecolor=WINDOW, alpha=1, linewidth=0, zorder=-1)
         if samples:
-            _time_axis(rows[-1], samples)
+            _time_axis(rows[-1], samples, since)
         handles, labels = rows[0].get_legend_handles_labels()
         shown: list[Patch | Line2D] = list(legend or handles)
         if window is not None:
@@ -227,7 +229,7 @@ def figure_of(
         return _inline(figure, name)
 
 
-def _time_axis(axes: Axes, samples: Sequence[Moment]) -> None:
+def _time_axis(axes: Axes, samples: Sequence[Moment], since: str) -> None:
     first, last = samples[0].at, samples[-1].at
     axes.set_xlim(first, last if last > first else first + 1)
     steps = (10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400)
@@ -235,7 +237,7 @@ def _time_axis(axes: Axes, samples: Sequence[Moment]) -> None:
     long = last - first > _LONG
     axes.xaxis.set_major_locator(MultipleLocator(step))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 3600:g}" if long else minutes(value)))
-    axes.set_xlabel(f"cluster time since the record began, {'hours' if long else 'min:s'}")
+    axes.set_xlabel(f"cluster time since {since}, {'hours' if long else 'min:s'}")
 
 
 def _inline(figure: Figure, name: str) -> str:

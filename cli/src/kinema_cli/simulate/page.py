@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from matplotlib.axes import Axes
 
-from kinema_cli.report.build import Plot
+from kinema_cli.report.build import Plot, page_of
 from kinema_cli.report.drawings import MUTED, stand_in
 from kinema_cli.report.plots import figure_of
 
@@ -73,16 +72,9 @@ class Table:
 
 def build_page(loaded: Loaded, results: Sequence[Result], command: str) -> str:
     """Return the page; the same results give the same text."""
-    environment = Environment(
-        loader=PackageLoader("kinema_cli", "report"),
-        autoescape=select_autoescape(default=True),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("simulation.html.j2").render(
+    return page_of(
+        "simulation.html.j2",
         scenario=loaded.scenario,
-        css=environment.get_template("report.css").render(),
         results=results,
         tables=_tables(results),
         plots=_plots(results),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from kinema_core.events import AnyBody, Event, ForecastMade, IterationStarted, UsageCompacted, UsageResampled
@@ -31,15 +31,8 @@ class Predictor:
 
     def __init__(self, settings: Settings) -> None:
         self._rules = settings.rules
-        self._keep = settings.lookback
         self._memory = Memory()
-        self.past: Past[History] = Past(
-            kinds=("usage-resampled", "usage-compacted"),
-            initial=History(),
-            fold=self._remembered,
-            end=_end,
-            until=_until,
-        )
+        self.past = usage_past(settings.lookback)
 
     def initial(self) -> Cluster:
         """See `Stage`."""
@@ -48,11 +41,6 @@ class Predictor:
     def fold(self, state: Cluster, event: Event) -> Cluster:
         """See `Stage`."""
         return fold(state, event)
-
-    def _remembered(self, history: History, event: Event) -> History:
-        if isinstance(event.body, UsageResampled | UsageCompacted):
-            return remember(history, event.body, keep=self._keep)
-        return history
 
     def recall(self, event: Event) -> None:
         """Remember the judgements given, which workloads could not be judged, and which requests were written."""
@@ -79,6 +67,19 @@ class Predictor:
     def _forecasts(self, state: Cluster, history: History, now: datetime) -> ForecastMade:
         with one_thread():
             return forecasts(state, history, now, self._rules, self._memory)
+
+
+def usage_past(keep: timedelta) -> Past[History]:
+    """Return how the stream of usage folds to a history of at most that length."""
+
+    def remembered(history: History, event: Event) -> History:
+        if isinstance(event.body, UsageResampled | UsageCompacted):
+            return remember(history, event.body, keep=keep)
+        return history
+
+    return Past(
+        kinds=("usage-resampled", "usage-compacted"), initial=History(), fold=remembered, end=_end, until=_until
+    )
 
 
 def _asked(body: AnyBody) -> IterationStarted | None:

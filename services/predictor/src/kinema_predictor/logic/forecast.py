@@ -234,7 +234,7 @@ def _judge_due(
         due,
         risks={key: asked[key].risk for key in due},
         horizon=rules.horizon,
-        capacity=_largest(cluster),
+        capacity=largest_node(cluster),
         before=before,
     )
     news: dict[str, WorkloadJudged] = {}
@@ -429,7 +429,8 @@ def _changeable(workload: Workload, current: Amounts) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _largest(cluster: Cluster) -> dict[str, int]:
+def largest_node(cluster: Cluster) -> dict[str, int]:
+    """Return what the largest node has of each resource; 0 where no node is known."""
     return {name: max((node.allocatable.get(name, 0) for node in cluster.nodes), default=0) for name in RESOURCES}
 
 
