@@ -79,6 +79,26 @@ DASHBOARDS: Final[Mapping[str, Sequence[Panel]]] = {
             },
         ),
         Panel(
+            "Requests that recommendations would free",
+            "percentunit",
+            {
+                "{{cluster}} CPU": '1 - max by (cluster) (kinema_cpu_requests_cores{CLUSTER, figure="recommended"}) '
+                '/ max by (cluster) (kinema_cpu_requests_cores{CLUSTER, figure="requested"})',
+                "{{cluster}} memory": "1 - max by (cluster) "
+                '(kinema_memory_requests_bytes{CLUSTER, figure="recommended"}) '
+                '/ max by (cluster) (kinema_memory_requests_bytes{CLUSTER, figure="requested"})',
+            },
+        ),
+        Panel(
+            "Usage above the need that was judged, a day",
+            "percentunit",
+            {
+                "{{cluster}} {{resource}}": "sum by (cluster, resource) "
+                '(increase(kinema_judged_steps_total{CLUSTER, band="above"}[1d])) '
+                "/ sum by (cluster, resource) (increase(kinema_judged_steps_total{CLUSTER}[1d]))"
+            },
+        ),
+        Panel(
             "Nodes booted, deleted and kept, a day",
             _COUNT,
             {"{{change}}": "sum by (change) (increase(kinema_nodes_total{CLUSTER}[1d]))"},

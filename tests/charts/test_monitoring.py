@@ -22,6 +22,7 @@ from kinema_core.events import (
     ExecutionAborted,
     ExecutionCompleted,
     Figures,
+    ForecastMade,
     FrozenMap,
     IterationSkipped,
     IterationStarted,
@@ -31,6 +32,7 @@ from kinema_core.events import (
     PlanApprovalRequested,
     PlanRejected,
     Solve,
+    UsageTotals,
 )
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.loop import LoopMetrics
@@ -48,6 +50,14 @@ PLAN: Final = Plan(
     restarts=0,
     solve=Solve(seconds=1.0, first_feasible_seconds=None, method="exact", seed=0),
 )
+USAGE: Final = ForecastMade(
+    version=1,
+    forecasts=(),
+    totals=(
+        UsageTotals(resource="cpu", requested=1200, recommended=500, steps=24, above=1),
+        UsageTotals(resource="memory", requested=4096, recommended=6144, steps=24, above=0),
+    ),
+)
 COSTS: Final = ("before", "after", "bound")
 DONE: Final = ExecutionCompleted(
     plan="p", fencing=1, figures=FrozenMap({"moves_surge": 2, "booted": 1, "deleted": 4, "placement_misses": 1})
@@ -63,6 +73,7 @@ def published() -> Health:
     for body in (
         IterationStarted(mode="reschedule", version=1, reason="stable"),
         IterationSkipped(version=1, reason="reschedule-recent"),
+        USAGE,
         PLAN,
         NoPlanFound(mode="reschedule", version=1, reason="no-catalog"),
         PlanAccepted(plan="p", version=1),
@@ -89,6 +100,26 @@ def test_what_an_event_counts_as() -> None:
     assert value("kinema_nodes_total", change="deleted") == 4
     assert value("kinema_placement_misses_total") == 1
     assert [value("kinema_executions_total", outcome=one) for one in ("completed", "aborted")] == [1, 1]
+
+
+def test_usage_that_was_judged() -> None:
+    """Requests in cores and bytes, now and recommended; steps above the need and within it, by resource."""
+    registry = published().registry
+    own = {"service": "any", "cluster": "c1"}
+    figures = [{**own, "figure": one} for one in ("requested", "recommended")]
+    assert [registry.get_sample_value("kinema_cpu_requests_cores", one) for one in figures] == [1.2, 0.5]
+    assert [registry.get_sample_value("kinema_memory_requests_bytes", one) for one in figures] == [4096, 6144]
+    steps = {
+        (resource, band): registry.get_sample_value(
+            "kinema_judged_steps_total", {**own, "resource": resource, "band": band}
+        )
+        for resource in ("cpu", "memory")
+        for band in ("above", "within")
+    }
+    assert list(steps.values()) == [1, 23, 0, 24]
+    begun = Health("predictor", "c1").registry
+    first = {"service": "predictor", "cluster": "c1", "resource": "memory", "band": "above"}
+    assert begun.get_sample_value("kinema_judged_steps_total", first) == 0
 
 
 def test_the_cost_of_a_cluster_without_a_better_plan() -> None:
@@ -188,6 +219,12 @@ WELL: Final = {
     'kinema_cost_usd_per_hour{cluster="c1", figure="before"}': "2x1500",
     'kinema_cost_usd_per_hour{cluster="c1", figure="after"}': "1.5x1500",
     'kinema_cost_usd_per_hour{cluster="c1", figure="bound"}': "1x1500",
+    'kinema_cpu_requests_cores{cluster="c1", figure="requested"}': "8x1500",
+    'kinema_cpu_requests_cores{cluster="c1", figure="recommended"}': "5x1500",
+    'kinema_memory_requests_bytes{cluster="c1", figure="requested"}': "8x1500",
+    'kinema_memory_requests_bytes{cluster="c1", figure="recommended"}': "9x1500",
+    'kinema_judged_steps_total{cluster="c1", resource="cpu", band="above"}': "0+1x1500",
+    'kinema_judged_steps_total{cluster="c1", resource="cpu", band="within"}': "0+19x1500",
     'kinema_nodes_total{cluster="c1", change="deleted"}': "0+1x1500",
     'kinema_verdicts_total{cluster="c1", verdict="accepted", rule=""}': "0+1x1500",
     'kinema_plans_total{cluster="c1", status="optimal"}': "0+1x1500",

@@ -272,6 +272,20 @@ class WorkloadJudged(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """Why a request stays although the forecast is below it, by resource."""
 
 
+class UsageTotals(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """One resource of all workloads whose judgement counts; millicores or bytes."""
+
+    resource: str
+    requested: int
+    """By all their pods."""
+    recommended: int
+    """For all their pods."""
+    steps: int
+    """Steps of usage after earlier judgements, of the workloads that were judged again."""
+    above: int
+    """Those of them in which usage was above the need that the earlier judgement states."""
+
+
 class ForecastMade(Body, frozen=True, kw_only=True):
     """Forecasts for the iteration's state `version`."""
 
@@ -283,6 +297,7 @@ class ForecastMade(Body, frozen=True, kw_only=True):
     refused: tuple[ForecastRefused, ...] = ()
     judged: tuple[WorkloadJudged, ...] = ()
     """Those judged in this iteration; of others the newest judgement holds."""
+    totals: tuple[UsageTotals, ...] = ()
 
 
 class NoPlanFound(Body, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from kinema_core.events import (
     ExecutionAborted,
     ExecutionCompleted,
     Figures,
+    ForecastMade,
     IterationSkipped,
     IterationStarted,
     Mode,
@@ -21,11 +22,13 @@ from kinema_core.events import (
     PlanAccepted,
     PlanApprovalRequested,
     PlanRejected,
+    UsageTotals,
 )
 from kinema_core.runtime.metric_table import METRICS, counter, gauge
 from kinema_core.runtime.topology import PUBLISHES
 
 _MOVES: Final = {"surge": "moves_surge", "evict": "moves_evict", "rolling": "moves_rolling"}
+_REQUESTS: Final = {"cpu": ("kinema_cpu_requests_cores", 1000), "memory": ("kinema_memory_requests_bytes", 1)}
 _NODES: Final = {"booted": "booted", "deleted": "deleted", "kept": "nodes_kept"}
 
 
@@ -73,16 +76,17 @@ def samples(body: AnyBody) -> Iterator[Sample]:
             yield Sample("kinema_iterations_total", 1, {"mode": mode})
         case IterationSkipped(reason=reason):
             yield Sample("kinema_iterations_skipped_total", 1, {"reason": reason})
+        case ForecastMade(totals=totals):
+            yield from _of_usage(totals)
         case Plan():
             yield from _of_plan(body)
         case NoPlanFound():
             yield from _of_no_plan(body)
         case PlanAccepted():
             yield Sample("kinema_verdicts_total", 1, {"verdict": "accepted", "rule": ""})
-        case PlanApprovalRequested(rule=rule):
-            yield Sample("kinema_verdicts_total", 1, {"verdict": "held", "rule": rule})
-        case PlanRejected(rule=rule):
-            yield Sample("kinema_verdicts_total", 1, {"verdict": "rejected", "rule": rule})
+        case PlanApprovalRequested(rule=rule) | PlanRejected(rule=rule):
+            verdict = "rejected" if isinstance(body, PlanRejected) else "held"
+            yield Sample("kinema_verdicts_total", 1, {"verdict": verdict, "rule": rule})
         case ExecutionCompleted(figures=figures):
             yield Sample("kinema_executions_total", 1, {"outcome": "completed"})
             yield from _of_execution(figures, "completed")
@@ -91,6 +95,19 @@ def samples(body: AnyBody) -> Iterator[Sample]:
             yield from _of_execution(figures, "aborted")
         case _:
             return
+
+
+def _of_usage(totals: Sequence[UsageTotals]) -> Iterator[Sample]:
+    for one in totals:
+        name, unit = _REQUESTS[one.resource]
+        yield Sample(name, one.requested / unit, {"figure": "requested"})
+        yield Sample(name, one.recommended / unit, {"figure": "recommended"})
+        yield from _steps(one.resource, one.steps, one.above)
+
+
+def _steps(resource: str, steps: int, above: int) -> Iterator[Sample]:
+    yield Sample("kinema_judged_steps_total", above, {"resource": resource, "band": "above"})
+    yield Sample("kinema_judged_steps_total", steps - above, {"resource": resource, "band": "within"})
 
 
 def _of_plan(plan: Plan) -> Iterator[Sample]:
@@ -136,6 +153,7 @@ def _number(figures: Figures, name: str) -> float:
 
 _AT_START: Final[Mapping[object, Sequence[Sample]]] = {
     IterationStarted: [Sample("kinema_iterations_total", 0, {"mode": mode}) for mode in get_args(Mode)],
+    ForecastMade: [sample for resource in _REQUESTS for sample in _steps(resource, 0, 0)],
     PlanAccepted: [Sample("kinema_verdicts_total", 0, {"verdict": "accepted", "rule": ""})],
     ExecutionCompleted: [
         Sample("kinema_executions_total", 0, {"outcome": "completed"}),

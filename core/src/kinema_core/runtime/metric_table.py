@@ -47,6 +47,19 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
             ("optimizer", "rescheduler"),
             ("figure",),
         ),
+        "kinema_cpu_requests_cores": Metric(
+            "gauge",
+            "CPU of the pods whose workloads were judged: what they request, and what is recommended for them",
+            ("predictor",),
+            ("figure",),
+        ),
+        "kinema_memory_requests_bytes": Metric("gauge", "The same of memory", ("predictor",), ("figure",)),
+        "kinema_judged_steps_total": Metric(
+            "counter",
+            "Steps of usage after a judgement, by whether usage was above the need that it states, or within it",
+            ("predictor",),
+            ("resource", "band"),
+        ),
         "kinema_plan_gap_ratio": Metric(
             "gauge", "Distance of the newest reschedule plan from its bound, as a share of the bound", ("optimizer",)
         ),

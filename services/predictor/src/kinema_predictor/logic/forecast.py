@@ -24,14 +24,16 @@ from kinema_core.events import (
     StepFailed,
     StepStarted,
     StepSucceeded,
+    UsageTotals,
     Workload,
     WorkloadForecast,
     WorkloadJudged,
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.vocabulary import GITOPS
+from kinema_predictor.logic.checking import Check, checked
 from kinema_predictor.logic.history import History
-from kinema_predictor.logic.judging import RESOURCES, Judged, RefusedError, Risk, judge
+from kinema_predictor.logic.judging import RESOURCES, Judged, RefusedError, Resource, Risk, judge
 
 MAX_STEP: Final = "kinema.io/rightsizing-max-step"
 MODE: Final = "kinema.io/rightsizing"
@@ -162,8 +164,11 @@ def forecasts(
     asked, refused = _asked(cluster, now, rules)
     news, lost = _judge_due(cluster, history, asked, now=now, rules=rules, memory=memory)
     made: list[WorkloadForecast] = []
+    counted: list[tuple[_Asked, WorkloadJudged]] = []
     for key, one in asked.items():
         known = news.get(key) or _known(key, memory, now, rules)
+        if known is not None:
+            counted.append((one, known))
         if key in lost and known is None:
             refused[key] = lost[key]
         elif known is None:
@@ -183,7 +188,29 @@ def forecasts(
         forecasts=tuple(made),
         refused=tuple(refused[key] for key in sorted(refused)),
         judged=tuple(news[key] for key in sorted(news)),
+        totals=_totals(
+            counted, checked(history, {key: memory.judged[key] for key in sorted(news) if key in memory.judged})
+        ),
     )
+
+
+def _totals(
+    counted: Sequence[tuple[_Asked, WorkloadJudged]], checks: Mapping[Resource, Check]
+) -> tuple[UsageTotals, ...]:
+    found = []
+    for name in RESOURCES:
+        of_it = [(one, known.recommended[name]) for one, known in counted if name in known.recommended]
+        if of_it:
+            found.append(
+                UsageTotals(
+                    resource=name,
+                    requested=sum(one.workload.template_requests.get(name, 0) * len(one.pods) for one, _ in of_it),
+                    recommended=sum(amount * len(one.pods) for one, amount in of_it),
+                    steps=checks[name].steps,
+                    above=checks[name].above,
+                )
+            )
+    return tuple(found)
 
 
 def _asked(cluster: Cluster, now: datetime, rules: Rules) -> tuple[dict[str, _Asked], dict[str, ForecastRefused]]:
