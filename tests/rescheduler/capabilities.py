@@ -213,15 +213,19 @@ async def _resize(ground: Ground) -> None:
     made = await ground.workload("Deployment")
     app = made.path.rpartition("/")[2]
 
+    async def report() -> None:
+        for pod in await ground.ready(app, 2):
+            resources = pod["spec"]["containers"][0]["resources"]
+            status = {**pod["status"]["containerStatuses"][0], "resources": resources}
+            path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}/status"
+            await ground.admin.patch(path, {"status": {"containerStatuses": [status]}})
+
     async def kubelet() -> None:
         while True:
-            for pod in await ground.ready(app, 2):
-                resources = pod["spec"]["containers"][0]["resources"]
-                status = {**pod["status"]["containerStatuses"][0], "resources": resources}
-                path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}/status"
-                await ground.admin.patch(path, {"status": {"containerStatuses": [status]}})
+            await report()
             await asyncio.sleep(0.1)
 
+    await report()  # the API server refuses to resize a pod whose resources were never reported
     playing = asyncio.create_task(kubelet())
     try:
         await ground.perform("resize", made.target, uid=made.uid, requests=FrozenMap({"cpu": 12}))
