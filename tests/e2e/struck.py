@@ -140,7 +140,7 @@ class Outcome:
     @property
     def reasons(self) -> dict[str, tuple[str, str]]:
         """What was given up, and why: verdict → reason and detail."""
-        verdicts = ("skip/", "keep/", "abort")
+        verdicts = ("skip/", "keep/", "unfit/", "abort")
         return {one.step: (one.reason, one.detail) for one in self.run.progress.failed if one.step.startswith(verdicts)}
 
     def moved(self, kind: str, name: str) -> bool:

@@ -15,7 +15,7 @@ import zstandard
 from tests.e2e.follower import Change, Objects
 
 JSON = dict[str, Any]
-VERDICTS: Final = ("abort", "replan", "skip/", "keep/")
+VERDICTS: Final = ("abort", "replan", "skip/", "keep/", "unfit/")
 """Beginnings of the `step` of a `step-failed` that tells of a decision and not of an effect."""
 
 

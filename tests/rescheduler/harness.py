@@ -36,7 +36,7 @@ from kinema_core.runtime.bus import Bus, Lease
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_rescheduler.names import COST_BEFORE, DELETION_COST, DISRUPTED, PLAN
+from kinema_rescheduler.names import COST_BEFORE, DELETION_COST, DISRUPTED, PLAN, is_verdict
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.service import Dependencies, Rescheduler
 from kinema_rescheduler.settings import Settings, SimSettings
@@ -303,9 +303,7 @@ class World:
     def verdicts(self) -> dict[str, str]:
         """Reasons by what was left out or given up."""
         bodies = [event.body for event in self.log() if isinstance(event.body, StepFailed)]
-        return {
-            b.step: b.reason for b in bodies if b.step in {"abort", "replan"} or b.step.startswith(("skip/", "keep/"))
-        }
+        return {body.step: body.reason for body in bodies if is_verdict(body.step)}
 
     def end(self) -> ExecutionCompleted | ExecutionAborted | None:
         """How the first execution ended."""

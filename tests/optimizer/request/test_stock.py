@@ -51,6 +51,12 @@ def test_the_rest_doubles_with_each_failure_in_a_row() -> None:
     assert left(many, 11 * 14_000 + 4 * 3600 + 1) == set()
 
 
+def test_a_machine_that_was_booted_and_is_no_use_is_left_too() -> None:
+    """The rescheduler's verdict names the offer; the next plan buys another one."""
+    for reason in ("node-never-ready", "less-allocatable"):
+        assert left([failed(0, reason=reason)], 299) == {"m4/a/on-demand"}
+
+
 def test_a_type_that_is_sold_out_in_two_zones_is_left_in_all() -> None:
     """A third zone is not tried as well; other types are."""
     assert left([failed(0), failed(10, zone="b")], 20) == {f"m4/{zone}/on-demand" for zone in "abc"}

@@ -12,7 +12,7 @@ from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, roll
 from tests.support.builders import NOW, cluster, deployed, node, offer, offers
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionAborted, ExecutionCompleted, Node, StepStarted, is_unfinished
+from kinema_core.events import ExecutionAborted, ExecutionCompleted, Node, StepFailed, StepStarted, is_unfinished
 from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.names import DISRUPTED
@@ -46,6 +46,25 @@ async def test_refused_boot_drops_only_what_needs_it(reason: str, shown: int) ->
     assert world.verdicts() == {"keep/n2": "boot-refused"}
     assert not any(step.target == "n2" for step in (intent.step for intent in world.intents("taint")))
     assert {pod.node for pod in world.memory.pods.values()} == {"kinema-1", "n2"}
+
+
+@pytest.mark.parametrize("reason", ["node-never-ready", "less-allocatable"])
+async def test_a_node_that_is_no_use_drops_only_what_needs_it(reason: str) -> None:
+    """The node whose pods were to go there stays; the others go, the useless one too, and the rest is planned again."""
+    before = cluster(node("n1"), node("n2"), node("n3"), deployed("web", ["n1", "n2"], cpu=500))
+    to = {"shop/web-0": "kinema-1", "shop/web-1": "kinema-2"}
+    boot = {"kinema-1": "m2/a/on-demand", "kinema-2": "m4/a/on-demand"}
+    plan = plan_for(before, offers(), to=to, boot=boot, delete=["n1", "n2", "n3"])
+    small = [offers()[0], offer("m4", cpu=400, memory=16 * 1024, price=170_000)]
+    world = World(before, plan, sold=small if reason == "less-allocatable" else offers())
+    if reason == "node-never-ready":
+        world.memory.never_ready_nodes.add("kinema-2")
+    end = await world.completes("kinema-1", "n2")
+    assert end.replan == reason
+    assert world.verdicts() == {"unfit/kinema-2": reason, "keep/n2": "boot-refused"}
+    assert {pod.node for pod in world.memory.pods.values()} == {"kinema-1", "n2"}
+    said = [event.body for event in world.log() if isinstance(event.body, StepFailed)]
+    assert {body.figures["offer"] for body in said if body.step == "unfit/kinema-2"} == {"m4/a/on-demand"}
 
 
 async def test_refused_boot_leaves_pods_of_kept_nodes_where_they_are() -> None:

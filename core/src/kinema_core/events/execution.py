@@ -86,7 +86,8 @@ SKIPPED: Final = "skip/"
 class StepFailed(Body, frozen=True, kw_only=True):
     """The effect was not made. `retry` states whether it will be tried again.
 
-    Steps that begin with `skip/` and `keep/` are verdicts: the workload is not moved any further, the node not deleted.
+    Steps that begin with `skip/`, `keep/` and `unfit/` are verdicts: the workload is not moved any further, the node
+    not deleted, the booted node given back.
     `abort` ends the plan by a rollback; `replan` ends it after the moves under way, and what remains is planned again.
     """
 
@@ -100,7 +101,7 @@ class StepFailed(Body, frozen=True, kw_only=True):
     detail: str
     retry: bool
     figures: Figures = EMPTY
-    """`offer`, of a boot: what was asked for."""
+    """`offer`, of a boot or of a booted node that is given back: what was asked for."""
 
 
 class ExecutionCompleted(Body, frozen=True, kw_only=True):

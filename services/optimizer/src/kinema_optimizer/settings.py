@@ -84,8 +84,8 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     refused_seconds: float = 3600.0
     """Time for which a workload's pods stay after new ones were refused (a quota, an admission rule)."""
     stock_out_seconds: float = 300.0
-    """Time for which an offer that could not be booted (stock-out, quota) is left; it doubles with each failure in a
-    row, up to four hours. A machine type that fails in two zones is left in every zone."""
+    """Time for which an offer that could not be booted (stock-out, quota, never Ready) is left; it doubles with each
+    failure in a row, up to four hours. A machine type that fails in two zones is left in every zone."""
     limits: tuple[NodeLimit, ...] = ()
     """Limits on nodes and their vCPUs: in total, in a zone, of a machine type, of a capacity type."""
     usable: UsableResources | None = None

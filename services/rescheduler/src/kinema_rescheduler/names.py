@@ -109,6 +109,11 @@ def keep_id(node: str) -> str:
     return f"keep/{node}"
 
 
+def unfit_id(node: str) -> str:
+    """Verdict: this booted node is no use to the plan."""
+    return f"unfit/{node}"
+
+
 def is_verdict(step_id: str) -> bool:
     """Return whether a `step-failed` is a decision of the rescheduler, not the outcome of an effect."""
-    return step_id in {ABORT, REPLAN} or step_id.startswith((SKIPPED, "keep/"))
+    return step_id in {ABORT, REPLAN} or step_id.startswith((SKIPPED, "keep/", "unfit/"))

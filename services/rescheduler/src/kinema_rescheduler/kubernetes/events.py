@@ -346,9 +346,9 @@ def _booting(step: Step, plan: Plan | None) -> _Text:
 
 
 def _judged(step_id: str) -> Step | None:
-    """Return what a verdict is about, as a step: a workload that is skipped, a node that is kept."""
+    """Return what a verdict is about, as a step: a workload that is skipped, a node that is kept or no use."""
     word, _, target = step_id.partition("/")
-    kinds: Mapping[str, StepKind] = {"skip": "revert", "keep": "untaint"}
+    kinds: Mapping[str, StepKind] = {"skip": "revert", "keep": "untaint", "unfit": "boot"}
     return Step(id=step_id, kind=kinds[word], target=target) if word in kinds else None
 
 

@@ -10,8 +10,10 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from kinema_core.events import (
+    EMPTY,
     ExecutionAborted,
     ExecutionCompleted,
+    Figures,
     Node,
     Offer,
     Placement,
@@ -24,8 +26,8 @@ from kinema_core.events import (
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import node_admits
 from kinema_core.model.mobility import Mobility, MobilityOptions, is_resident, listed, mobility
-from kinema_rescheduler.journal.execution import Execution, Progress
-from kinema_rescheduler.names import ABORT, REPLAN, keep_id, skip_id, taint_id, unit_id, untaint_id
+from kinema_rescheduler.journal.execution import Execution, Progress, Verdict
+from kinema_rescheduler.names import ABORT, REPLAN, keep_id, skip_id, taint_id, unfit_id, unit_id, untaint_id
 from kinema_rescheduler.plan.closing import Closing, closings_of, most_closed
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.plan.route import Leg, Route, route_of
@@ -87,18 +89,25 @@ class ExecutionContext:
         return tuple(sorted([*planned, *(name for name, stay in self.route.temporary.items() if stay.boot == 0)]))
 
     @cached_property
-    def refused(self) -> Mapping[str, Progress]:
-        """Return the nodes to boot to stay that the provider refused for good, by name."""
+    def refused(self) -> Mapping[str, str]:
+        """Return the nodes to boot to stay that the plan does without, by name: refused by the provider, or unfit."""
         found = {name: self.progress(f"boot/{name}") for name in self.boots if self.plan_action.get(name) == "boot"}
-        return {
-            name: progress
+        refusals = {
+            name: progress.result
             for name, progress in found.items()
             if progress is not None and progress.lost and progress.result in REFUSALS
         }
+        return refusals | {name: verdict.reason for name, verdict in self.unfit.items()}
+
+    @cached_property
+    def unfit(self) -> Mapping[str, Verdict]:
+        """Return the booted nodes that are no use, by name: never Ready, or too small."""
+        verdicts = self.execution.verdicts
+        return {name: verdicts[unfit_id(name)] for name in self.boots if unfit_id(name) in verdicts}
 
     @cached_property
     def goes_on(self) -> bool:
-        """Return whether refused boots leave exchanges of the plan that need none of them, or other boots."""
+        """Return whether nodes to do without leave exchanges of the plan that need none of them, or other boots."""
         others = any(not one.boots & self.refused.keys() for one in self.closings)
         return others if self.closings else len(self.refused) < len(self.boots)
 
@@ -317,7 +326,7 @@ class ExecutionContext:
             plan=self.execution.plan_id, step=step, fencing=self.fencing, deadline=deadline, attempt=attempt
         )
 
-    def verdict(self, id_: str, reason: str, detail: str) -> tuple[StepFailed, ...]:
+    def verdict(self, id_: str, reason: str, detail: str, figures: Figures = EMPTY) -> tuple[StepFailed, ...]:
         """Give something up, once."""
         if id_ in self.execution.verdicts:
             return ()
@@ -329,6 +338,7 @@ class ExecutionContext:
                 reason=reason,
                 detail=detail,
                 retry=False,
+                figures=figures,
             ),
         )
 

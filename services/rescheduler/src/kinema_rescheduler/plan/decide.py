@@ -47,7 +47,7 @@ from kinema_rescheduler.plan.phases import (
     retire,
     without_boots,
 )
-from kinema_rescheduler.plan.rollback import reason_to_abort, reason_to_fail, roll_back, take_rolls_back
+from kinema_rescheduler.plan.rollback import give_back, reason_to_abort, reason_to_fail, roll_back, take_rolls_back
 
 _UNKNOWN_PLAN: Final = ("unknown-plan", "its proposal is not in the log")
 
@@ -185,7 +185,7 @@ def _forward(ctx: ExecutionContext) -> Phase:
     if ready.bodies:
         return ready
     if not needs_taints(ctx):
-        return clean(ctx) if booting.over and ready.over else Phase(booting.bodies)
+        return _last(ctx) if booting.over and ready.over else Phase(booting.bodies)
     verdicts = off_limits(ctx) or without_boots(ctx) or kept_waiting(ctx)
     return Phase(verdicts) if verdicts else _side_by_side(ctx, booting, ready)
 
@@ -212,7 +212,7 @@ def _wind_down(ctx: ExecutionContext) -> Phase:
     bodies = tuple(body for phase in phases for body in phase.bodies)
     if bodies or not all(phase.over for phase in phases):
         return Phase(bodies)
-    return Phase(over=True) if ctx.execution.abort is not None else clean(ctx)
+    return Phase(over=True) if ctx.execution.abort is not None else _last(ctx)
 
 
 def _side_by_side(ctx: ExecutionContext, booting: Phase, ready: Phase) -> Phase:
@@ -235,7 +235,13 @@ def _side_by_side(ctx: ExecutionContext, booting: Phase, ready: Phase) -> Phase:
     if bodies or not (ready.over and all(phase.over for phase in phases)):
         return Phase(bodies)
     kept = never_closed(ctx)
-    return Phase(kept) if kept else clean(ctx)
+    return Phase(kept) if kept else _last(ctx)
+
+
+def _last(ctx: ExecutionContext) -> Phase:
+    """Give back the booted nodes that are no use, then take back every mark."""
+    unfit = give_back(ctx, sorted(ctx.unfit))
+    return unfit if unfit.bodies or not unfit.over else clean(ctx)
 
 
 def _whole_state(ctx: ExecutionContext) -> Phase:
@@ -257,7 +263,7 @@ def _end(ctx: ExecutionContext) -> ExecutionCompleted | ExecutionAborted:
         detail = "the plan was executed, but not all of Kinema's changes could be reverted"
         return _aborted(ctx.execution, ctx.fencing, "leftovers", detail, left, _figures(ctx))
     verdict = ctx.execution.verdicts.get(REPLAN)
-    reasons = [verdict.reason] if verdict is not None else [progress.result for progress in ctx.refused.values()]
+    reasons = [verdict.reason] if verdict is not None else [*ctx.refused.values()]
     replan = next(iter(reasons), "dearer" if _is_dearer(ctx) else "")
     return ExecutionCompleted(plan=ctx.execution.plan_id, fencing=ctx.fencing, figures=_figures(ctx), replan=replan)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-from kinema_core.events import Node, Step, StepFailed
+from kinema_core.events import FrozenMap, Node, Step, StepFailed
 from kinema_core.model.daemons import resident_requests
 from kinema_core.model.resources import add, lacking, total
 from kinema_rescheduler.moves.scheduling import Moves, restored, surges_left
-from kinema_rescheduler.names import CLAIMED, CORDONED, DISRUPTED, PLAN, keep_id, taint_id, untaint_id
+from kinema_rescheduler.names import CLAIMED, CORDONED, DISRUPTED, PLAN, keep_id, taint_id, unfit_id, untaint_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext, intents
 
 
@@ -47,7 +47,8 @@ def _boots_due(ctx: ExecutionContext) -> tuple[str, ...]:
 def await_ready(ctx: ExecutionContext) -> Phase:
     """Wait until each booted node is Ready, admits the pods that the plan puts there and can hold them.
 
-    Once a move to a node has begun this is over for it: what happens to it later shows in the moves.
+    Once a move to a node has begun this is over for it: what happens to it later shows in the moves. A node that is to
+    stay and is no use is done without, a temporary one ends the plan.
     """
     for name, why in ctx.awaited.items():
         booted, node = ctx.progress(f"boot/{name}"), ctx.cluster.node(name)
@@ -55,10 +56,18 @@ def await_ready(ctx: ExecutionContext) -> Phase:
             missing = _lacking(ctx, node)
             if missing:
                 detail = f"node {name} has less {', '.join(missing)} than its offer promised"
-                return Phase(ctx.give_up("less-allocatable", detail))
+                return Phase(_unfit(ctx, name, "less-allocatable", detail))
         if why and booted is not None and ctx.passed(booted.ended, ctx.limits.node_ready_seconds):
-            return Phase(ctx.give_up("node-never-ready", f"node {name} {why} after its boot"))
+            return Phase(_unfit(ctx, name, "node-never-ready", f"node {name} {why} after its boot"))
     return Phase(over=not any(ctx.awaited.values()))
+
+
+def _unfit(ctx: ExecutionContext, name: str, reason: str, detail: str) -> tuple[StepFailed, ...]:
+    if ctx.plan_action.get(name) != "boot":
+        return ctx.give_up(reason, detail)
+    booted = ctx.progress(f"boot/{name}")
+    offer = booted.step.offer if booted is not None else ""
+    return ctx.verdict(unfit_id(name), reason, detail, FrozenMap(offer=offer))
 
 
 def _lacking(ctx: ExecutionContext, node: Node) -> tuple[str, ...]:
@@ -209,12 +218,12 @@ def retire(ctx: ExecutionContext, wave: int) -> Phase:
 
 
 def without_boots(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
-    """Give up nodes whose pods were to go to a node that the provider refused: all else goes on."""
+    """Give up nodes whose pods were to go to a node that is not there or no use: all else goes on."""
     bodies: list[StepFailed] = []
     for one in ctx.closings:
         lost = sorted(one.boots & ctx.refused.keys())
         if lost and ctx.progress(taint_id(one.node)) is None:
-            detail = f"node {lost[0]} was not booted for its pods: {ctx.refused[lost[0]].result}"
+            detail = f"node {lost[0]} was not booted for its pods: {ctx.refused[lost[0]]}"
             bodies += ctx.verdict(keep_id(one.node), "boot-refused", detail)
     return tuple(bodies)
 

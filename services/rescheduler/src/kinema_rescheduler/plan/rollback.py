@@ -5,6 +5,8 @@ Pods that have moved stay where they are: they run, and moving them back would d
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kinema_core.events import Node, Step
 from kinema_rescheduler.journal.execution import Progress, Verdict
 from kinema_rescheduler.moves.roll import rolled
@@ -25,11 +27,12 @@ def reason_to_abort(ctx: ExecutionContext) -> Verdict | None:
 def reason_to_fail(ctx: ExecutionContext) -> Verdict | None:
     """Return the first failure in time for which the plan is rolled back; None where there is none.
 
-    A boot that was refused is none as long as exchanges are left that do without.
+    A node that is not there or no use is none as long as exchanges are left that do without.
     """
     execution, limits = ctx.execution, ctx.limits
     causes = [execution.verdicts[ABORT]] if ABORT in execution.verdicts else []
-    dropped = {progress.step.id for progress in ctx.refused.values()} if ctx.goes_on else set[str]()
+    causes += [] if ctx.goes_on else ctx.unfit.values()
+    dropped = {f"boot/{name}" for name in ctx.refused} if ctx.goes_on else set[str]()
     for progress in execution.steps.values():
         if progress.step.id in dropped:
             continue
@@ -84,11 +87,14 @@ def take_rolls_back(ctx: ExecutionContext) -> Phase:
 
 def _nodes(ctx: ExecutionContext) -> Phase:
     """Delete booted nodes that carry nothing; keep those that pods have moved to, and all that are not observed."""
-    if ctx.blind:
-        return Phase(over=True)
+    return Phase(over=True) if ctx.blind else give_back(ctx, ctx.booted)
+
+
+def give_back(ctx: ExecutionContext, names: Iterable[str]) -> Phase:
+    """Delete these booted nodes, but for those that pods use or others want."""
     bodies: list[Decision] = []
     over = True
-    for name in ctx.booted:
+    for name in names:
         booted = ctx.progress(f"boot/{name}")
         if booted is None or (booted.lost and booted.result in _NEVER_MADE):
             continue
