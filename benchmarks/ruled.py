@@ -2,6 +2,9 @@
 
     python -m benchmarks.ruled [--seeds 20] [--nodes 40 200] [--time-limit 5 10 20 60] [--files DIR] [--out FILE]
 
+Search and order alone are measured: no limit on moves, and without redundancy and headroom, which `--redundancy` and
+`--headroom N` plan with, as `kinema plan` does.
+
 `ruled_start` draws a cluster by a seed: more machines than needed in three zones with prices of their own, pools with
 labels, taints, GPUs and spot, and Deployments and stateful sets with every kind of rule that plans keep. `--files` adds
 each NAME.json.gz with NAME.catalog.csv of a directory. Every plan passes the checker, steps included.
@@ -61,6 +64,8 @@ from kinema_optimizer.problem.solution import Progress
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import ClockStop, Deadline
 
+ALONE: Final = PlanningSettings(max_moves_fraction=1.0, redundancy=False, headroom=0)
+"""Settings of search and order alone."""
 LIMITS: Final = (5.0, 10.0, 20.0, 60.0)
 NODES: Final = (40, 200)
 SEEDS: Final = 10
@@ -277,19 +282,24 @@ def from_files(directory: Path) -> dict[str, Callable[[], RuledStart]]:
 
 
 def table(
-    starts: Mapping[str, Callable[[], RuledStart]], limits: Sequence[float], processors: float | None = None
+    starts: Mapping[str, Callable[[], RuledStart]],
+    limits: Sequence[float],
+    processors: float | None = None,
+    settings: PlanningSettings = ALONE,
 ) -> dict[str, object]:
     """Return a row for each cluster and limit, and over all of them the worst and the mean of each limit."""
     rows = []
     for name, start in starts.items():
         made = start()
         for limit in limits:
-            rows.append({"cluster": name, **one(made, limit, processors=processors)})
+            rows.append({"cluster": name, **one(made, limit, processors=processors, settings=settings)})
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     return {"rows": rows, "summary": {f"{limit:g} s": _summary(rows, limit) for limit in limits}, **_rises(rows)}
 
 
-def one(start: RuledStart, seconds: float, *, seed: int = 0, processors: float | None = None) -> dict[str, object]:
+def one(
+    start: RuledStart, seconds: float, *, processors: float | None = None, settings: PlanningSettings = ALONE
+) -> dict[str, object]:
     """Return the figures of one plan. USD per hour, seconds.
 
     `processors`: seconds are this process' own processor time by so many, not the clock's: on a machine that has other
@@ -299,10 +309,6 @@ def one(start: RuledStart, seconds: float, *, seed: int = 0, processors: float |
         AssertionError: the plan breaks a rule.
     """
     seen: list[Progress] = []
-    # Search and order alone: no limit on moves, and no redundancy.
-    settings = PlanningSettings(
-        time_limit_seconds=seconds, seed=seed, max_moves_fraction=1.0, redundancy=False, headroom=0
-    )
     gc.collect()
     clock = time.monotonic if processors is None else lambda: time.process_time() / processors
     began, worked = time.perf_counter(), time.process_time()
@@ -310,7 +316,7 @@ def one(start: RuledStart, seconds: float, *, seed: int = 0, processors: float |
         start.cluster,
         start.offers,
         now=start.now,
-        settings=settings,
+        settings=msgspec.structs.replace(settings, time_limit_seconds=seconds),
         stop=ClockStop(Deadline(seconds, clock=clock), pricing=PRICING_SHARE),
         progress=seen.append,
     )
@@ -371,12 +377,15 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="*", default=list(NODES), help="sizes; none: files alone")
     parser.add_argument("--time-limit", type=float, nargs="+", default=list(LIMITS), help="seconds")
     parser.add_argument("--processors", type=float, help="count the process' own time on so many, not the clock")
+    parser.add_argument("--redundancy", action="store_true", help="keep workloads on two nodes and in their zones")
+    parser.add_argument("--headroom", type=int, default=0, metavar="N", help="room for N large pods in every zone")
     parser.add_argument("--files", type=Path, help="directory of NAME.json.gz with NAME.catalog.csv")
     parser.add_argument("--out", type=Path, default=Path("out/bench/ruled.json"))
     given = parser.parse_args()
     starts = {} if given.files is None else from_files(given.files)
     starts |= generated(range(given.first, given.first + given.seeds), given.nodes)
-    write_result("ruled", table(starts, given.time_limit, given.processors), given.out)
+    settings = msgspec.structs.replace(ALONE, redundancy=given.redundancy, headroom=given.headroom)
+    write_result("ruled", table(starts, given.time_limit, given.processors, settings), given.out)
 
 
 if __name__ == "__main__":
