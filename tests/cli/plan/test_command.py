@@ -30,6 +30,15 @@ def test_json_is_the_plan(bench: Bench) -> None:
     assert found["moves"] == 3
 
 
+def test_frontier_shows_what_parts_of_the_moves_bring(bench: Bench) -> None:
+    """A new m2 takes the pod of one node, of two or of all: the table has a line for each, JSON the same points."""
+    points = json.loads(bench.run("-o", "json").stdout)["frontier"]
+    assert [(one["moves"], one["cost"]) for one in points] == [(1, 0.43), (2, 0.26), (3, 0.09)]
+    said = bench.run().stdout
+    assert re.search(r"Frontier .*\n.*\n +1 +33% +\$0\.43/h +19%", said)
+    assert re.search(r" +3 +100% +\$0\.09/h +100%", said)
+
+
 def test_yaml_says_the_same(bench: Bench) -> None:
     """YAML and JSON hold the same plan, the time that it took aside."""
     as_json = json.loads(bench.run("-o", "json").stdout)
@@ -233,7 +242,8 @@ def test_html_report_is_written(bench: Bench) -> None:
     result = bench.run("--html", str(path))
     assert result.exit_code == 0
     html = path.read_text(encoding="utf-8")
-    assert html.count("<svg") == 2
+    assert html.count("<svg") == 3  # nodes before and after, and the frontier
+    assert re.search(r"USD per hour over moves, from 0\.51 with none: .*3 moves, 0\.09", html)
     assert "leaves: n0" in html
     assert re.search(r"snapshot of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC; prices: ", html)
     assert "Disruption audit" not in html

@@ -40,6 +40,7 @@ from kinema_cli.output import Format, counted, print_error, print_note, print_wa
 if TYPE_CHECKING:
     from kinema_cli.snapshot.file import Snapshot
     from kinema_core.events import Offer, Plan
+    from kinema_optimizer.planning.frontier import FrontierPoint
     from kinema_optimizer.request.objective import Window
     from kinema_optimizer.settings import PlanningSettings
     from kinema_optimizer.solvers.stopping import Deadline
@@ -217,13 +218,13 @@ def run_plan(options: PlanOptions) -> int:
         ]
         for warning in warnings:
             print_warning(warning)
-        made = _solve(found, prices.offers, settings, deadline if options.work is None else options.work)
+        made, frontier = _solve(found, prices.offers, settings, deadline if options.work is None else options.work)
         if late := _search_warning(made):
             print_warning(late)
             warnings.append(late)
     except (UsageError, InputError, PriceError, OptimizerError) as error:
         return fail(error)
-    shown = _Shown(made, found, prices.offers, prices.said, tuple(warnings))
+    shown = _Shown(made, found, prices.offers, prices.said, tuple(warnings), frontier)
     _print(shown, options, settings)
     if options.out is not None and not _keep(shown, options):
         return 1
@@ -241,6 +242,7 @@ class _Shown:
     offers: tuple[Offer, ...]
     prices: str
     warnings: tuple[str, ...]
+    frontier: tuple[FrontierPoint, ...]
 
 
 def planning_settings(options: PlanOptions) -> PlanningSettings:
@@ -285,8 +287,10 @@ def _window(options: PlanOptions) -> Window:
         raise UsageError(text.replace("max_moves", "--max-moves")) from error
 
 
-def _solve(snapshot: Snapshot, offers: tuple[Offer, ...], settings: PlanningSettings, end: Deadline | int) -> Plan:
-    """Plan until the deadline, or for a number of iterations."""
+def _solve(
+    snapshot: Snapshot, offers: tuple[Offer, ...], settings: PlanningSettings, end: Deadline | int
+) -> tuple[Plan, tuple[FrontierPoint, ...]]:
+    """Plan until the deadline, or for a number of iterations; and return what parts of the plan cost."""
     from kinema_cli.plan.progress import solve_progress
     from kinema_optimizer.planning.planner import PRICING_SHARE, plan_for
     from kinema_optimizer.solvers.stopping import ClockStop, WorkStop
@@ -296,8 +300,18 @@ def _solve(snapshot: Snapshot, offers: tuple[Offer, ...], settings: PlanningSett
     begin = f"planning for {nodes} and {pods}, up to {limit}"
     unit = "W" if settings.objective(snapshot.now).kind == "energy" else "USD/h"
     stop = WorkStop(end) if isinstance(end, int) else ClockStop(end, pricing=PRICING_SHARE)
+    points: list[FrontierPoint] = []
     with solve_progress(begin, limit=limit, unit=unit) as progress:
-        return plan_for(snapshot.cluster, offers, now=snapshot.now, settings=settings, stop=stop, progress=progress)
+        made = plan_for(
+            snapshot.cluster,
+            offers,
+            now=snapshot.now,
+            settings=settings,
+            stop=stop,
+            progress=progress,
+            frontier=points.extend,
+        )
+    return made, tuple(points)
 
 
 def _print(shown: _Shown, options: PlanOptions, settings: PlanningSettings) -> None:
@@ -321,6 +335,7 @@ def _print(shown: _Shown, options: PlanOptions, settings: PlanningSettings) -> N
             prices=shown.prices,
             cluster_time=_state_of(shown.snapshot),
             warnings=shown.warnings,
+            frontier=shown.frontier,
             namespace=options.namespace,
             every_move=options.output is PlanFormat.WIDE or bool(options.namespace),
         )
@@ -343,6 +358,7 @@ def _as_value(shown: _Shown, options: PlanOptions) -> dict[str, Any]:
     }
     return {
         **value,
+        "frontier": [asdict(point) for point in shown.frontier],
         "warnings": list(shown.warnings),
         "metadata": {
             "versions": versions(),
@@ -379,6 +395,7 @@ def _write_html(shown: _Shown, path: Path) -> bool:
         title="Kinema plan",
         subtitle=f"{_state_of(shown.snapshot)}; prices: {shown.prices or 'undated'}",
         warnings=shown.warnings,
+        frontier=shown.frontier,
     )
     try:
         build_report(data, path)

@@ -17,6 +17,8 @@ from kinema_core.model.cluster import Cluster
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from kinema_optimizer.planning.frontier import FrontierPoint
+
 MOST_ROWS: Final = 40
 """Rows of one table; the rest is counted, and `-o json` has all."""
 _PRICING: Final = "rule-prices"
@@ -39,6 +41,7 @@ def plan_tables(  # noqa: PLR0913 - all but the plan and its cluster are named
     prices: str = "",
     cluster_time: str = "",
     warnings: Sequence[str] = (),
+    frontier: Sequence[FrontierPoint] = (),
     namespace: str = "",
     every_move: bool = False,
 ) -> list[RenderableType]:
@@ -51,6 +54,7 @@ def plan_tables(  # noqa: PLR0913 - all but the plan and its cluster are named
         prices: their date.
         cluster_time: which state of the cluster it is.
         warnings: what the plan could not take into account.
+        frontier: what parts of the plan cost.
         namespace: the only one whose moves are listed; empty: all.
         every_move: list moves by workload instead of by namespace.
     """
@@ -69,6 +73,7 @@ def plan_tables(  # noqa: PLR0913 - all but the plan and its cluster are named
             [(item.object, item.path, item.reason) for item in plan.quarantined],
         ),
         *_preferences(plan),
+        *_frontier(plan, frontier),
     ]
     head = headline_of(plan)
     rows = [*([("cluster", cluster_time)] if cluster_time else []), *_summary_rows(plan, cluster, head, prices)]
@@ -303,6 +308,24 @@ def _rules(rules: Sequence[Rule]) -> Iterator[RenderableType]:
         for row in rules
     ]
     yield from _some("Rules (estimates; they do not add up)", columns, rows, numbers=columns[1:5])
+
+
+def _frontier(plan: Plan, frontier: Sequence[FrontierPoint]) -> Iterator[RenderableType]:
+    """Yield what parts of the plan cost, and how much of its saving each has."""
+    saved = plan.cost.before - plan.cost.after
+    rows = [
+        (
+            f"{one.moves:,}",
+            percent(one.moves / plan.moves),
+            hourly(one.cost) if plan.cost.unit != "W" else f"{one.cost:,.1f} W",
+            percent((plan.cost.before - one.cost) / saved) if saved > 0 else "",
+            "knee" if one.knee else "",
+        )
+        for one in frontier
+    ]
+    columns = ("moves", "of all moves", "cost", "of the saving", "")
+    title = "Frontier (parts of the moves, and what the cluster costs after them)"
+    yield from _some(title, columns, rows, numbers=columns[:4])
 
 
 def _preferences(plan: Plan) -> Iterator[RenderableType]:

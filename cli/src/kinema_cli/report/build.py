@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from kinema_cli.output import HOURS_PER_MONTH, hourly, monthly, percent, unit_price
 from kinema_cli.report.data import WAITED, Headline, NodeBox, ReportData
 from kinema_cli.report.drawings import app_colors, boxes_picture, legend, minutes, timeline
-from kinema_cli.report.plots import cost_plot, load_plot, nodes_plot, ready_plot
+from kinema_cli.report.plots import cost_plot, frontier_plot, load_plot, nodes_plot, ready_plot
 
 MOST_STRIPS = 40
 """Workloads in the plot of ready replicas; the caption says when there are more."""
@@ -64,6 +64,7 @@ def build_report(data: ReportData, out: Path) -> Path:
         after=_boxes(data.after, colors, longest, "Nodes and pods after the plan"),
         apps=legend((*data.before, *data.after), colors),
         plots=_plots(data),
+        frontier=_frontier(data),
         timeline=_moves(data),
         hourly=hourly,
         monthly=monthly,
@@ -183,6 +184,18 @@ def _plots(data: ReportData) -> list[Plot]:
             )
         )
     return plots
+
+
+def _frontier(data: ReportData) -> Plot | None:
+    """Return the cost over the moves of the plan's parts; None where none was worked out."""
+    plan = data.plan
+    if plan is None or not data.frontier:
+        return None
+    unit = "watts" if plan.cost.unit == "W" else "USD per hour"
+    points = "; ".join(f"{one.moves:,} moves, {one.cost:.2f}" for one in data.frontier)
+    label = f"{unit} over moves, from {plan.cost.before:.2f} with none: {points}"
+    svg = frontier_plot(data.frontier, now=plan.cost.before, bound=plan.cost.lower_bound, unit=unit)
+    return Plot("Cost over moves", label, svg)
 
 
 def _moves(data: ReportData) -> str:

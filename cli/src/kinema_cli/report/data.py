@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from kinema_cli.output import HOURS_PER_MONTH
 from kinema_cli.report.audit import Audit
 from kinema_core.events import Plan
+
+if TYPE_CHECKING:
+    from kinema_optimizer.planning.frontier import FrontierPoint
 
 WAITED = "schedule"
 """The strategy of pending pods, which get a place."""
@@ -220,5 +223,7 @@ class ReportData:
     warnings: tuple[str, ...] = ()
     machines: tuple[MachineRow, ...] = ()
     moves: tuple[MoveRow, ...] = ()
+    frontier: tuple[FrontierPoint, ...] = ()
+    """What parts of the plan cost, over their moves."""
     facts: tuple[tuple[str, str], ...] = ()
     """Name and value of what is worth knowing about how this came about."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from kinema_cli.output import counted, listed
 from kinema_cli.report.data import Headline, MachineRow, MoveRow, NodeBox, PodBox, ReportData
@@ -17,6 +17,9 @@ from kinema_core.model.daemons import daemon_requests, is_resident
 from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_core.model.match import parse_taints
 from kinema_core.model.quantity import rounded_in_words
+
+if TYPE_CHECKING:
+    from kinema_optimizer.planning.frontier import FrontierPoint
 
 Fate: TypeAlias = Literal["stay", "move", "restart", "schedule", "system"]
 _MOST_RESIZES: Final = 3
@@ -141,7 +144,14 @@ def _signed(name: str, amount: int) -> str:
 
 
 def plan_report(
-    plan: Plan, cluster: Cluster, offers: Sequence[Offer], *, title: str, subtitle: str, warnings: Sequence[str] = ()
+    plan: Plan,
+    cluster: Cluster,
+    offers: Sequence[Offer],
+    *,
+    title: str,
+    subtitle: str,
+    warnings: Sequence[str] = (),
+    frontier: Sequence[FrontierPoint] = (),
 ) -> ReportData:
     """Return everything that a plan alone can show."""
     before, after = boxes_of(plan, cluster, offers)
@@ -156,6 +166,7 @@ def plan_report(
         warnings=tuple(warnings),
         machines=machines_of(plan),
         moves=moves_of(plan, cluster),
+        frontier=tuple(frontier),
         facts=facts_of(plan, cluster),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from io import StringIO
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -18,6 +18,9 @@ from matplotlib.typing import RcKeyType
 
 from kinema_cli.report.data import Sample
 from kinema_cli.report.drawings import BAD, GRID, INK, MUTED, SURFACE, WINDOW, minutes, stand_in, themed
+
+if TYPE_CHECKING:
+    from kinema_optimizer.planning.frontier import FrontierPoint
 
 WIDTH: Final = 9.4
 """Inches; the page scales it to its own width."""
@@ -100,6 +103,28 @@ def cost_plot(samples: Sequence[Sample], window: tuple[float, float] | None, bou
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2f}"))
 
     return figure_of("cost", [draw], samples, window)
+
+
+def frontier_plot(points: Sequence[FrontierPoint], *, now: float, bound: float, unit: str) -> str:
+    """Draw what parts of a plan cost over their moves, from the cluster as it is `now`; costs are per hour."""
+    knee = [one for one in points if one.knee]
+
+    def draw(axes: Axes) -> None:
+        moves, cost = [0, *(one.moves for one in points)], [now, *(one.cost for one in points)]
+        axes.plot(moves, cost, color=stand_in(0), linewidth=1.6, marker="o", markersize=5, label="parts of the plan")
+        for x, y in zip(moves, cost, strict=True):
+            axes.annotate(f"{y:,.2f}", (x, y), xytext=(5, 6), textcoords="offset points", fontsize=8)
+        if knee:
+            at = [one.moves for one in knee], [one.cost for one in knee]
+            axes.plot(*at, marker="D", markersize=9, linestyle="none", color=stand_in(1), label="knee")
+        axes.axhline(bound, color=stand_in(5), linewidth=1.4, linestyle=(0, (5, 3)), label="lower bound")
+        axes.set_xlabel("pods moved")
+        axes.set_ylabel(unit)
+        axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.margins(x=0.06, y=0.12)
+
+    return figure_of("frontier", [draw], (), None, heights=[2.8])
 
 
 def load_plot(samples: Sequence[Sample], window: tuple[float, float] | None) -> str:

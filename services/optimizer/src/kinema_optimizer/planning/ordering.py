@@ -92,8 +92,12 @@ def order_plan(problem: Compiled, outcome: Outcome, stop: StopRule) -> tuple[Pla
     Such moves are taken out. Where that does not help, or there is no time for it, no pod moves and only pending pods
     get a place.
     """
+    return order_within(problem, outcome, stop.noted(ORDER))
+
+
+def order_within(problem: Compiled, outcome: Outcome, over: Over) -> tuple[Plan, frozenset[str]]:
+    """Return the same until the time is `over`."""
     first: frozenset[str] = frozenset()
-    over = stop.noted(ORDER)
     for _ in range(ATTEMPTS):
         if over(ORDER):
             break

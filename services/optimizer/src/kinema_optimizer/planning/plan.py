@@ -148,6 +148,24 @@ def outcome_of(compiled: Compiled, given: Given) -> Outcome:
     return of_names(compiled, given) if isinstance(given, NamedSolution) else of_packing(compiled, given)
 
 
+def outcome_from(compiled: Compiled, plan: Plan) -> Outcome:
+    """Return the outcome of a plan of this problem, as `build_plan` takes it."""
+    cluster, offers = compiled.question.cluster, {offer.name: offer for offer in compiled.question.offers}
+    boots = [node for node in plan.nodes if node.action == "boot"]
+    names = {node.name: name for node, name in zip(boots, new_names(cluster), strict=False)}
+    deleted = {node.name for node in plan.nodes if node.action == "delete"}
+    resized = {one.workload for one in plan.resizes}
+    placed = {one.pod for one in plan.placements}
+    rolling = [cluster.pods_by_key[one.pod] for one in plan.placements if one.strategy == "rolling"]
+    return Outcome(
+        keep=tuple(node.name not in deleted for node in cluster.nodes),
+        boots=tuple((offers[node.offer],) for node in boots),
+        targets={one.pod: names.get(one.to, one.to) for one in plan.placements if one.strategy != "stay"},
+        lost=tuple(mover for mover in _pending(compiled) if mover.pod.key not in placed),
+        updates=frozenset(key for pod in rolling if (key := cluster.controller_key_of(pod)) is not None) - resized,
+    )
+
+
 def of_names(compiled: Compiled, found: NamedSolution) -> Outcome:
     """Return the outcome of a solution by name; pods that are alike take their seats node by node in turn."""
     cluster = compiled.question.cluster

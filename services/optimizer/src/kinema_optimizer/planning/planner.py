@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,6 +17,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_optimizer.bounds.certificate import lower_bound
 from kinema_optimizer.exact.thesis_model import LiteralResult, solve_literal
 from kinema_optimizer.planning.constraint_prices import price_constraints
+from kinema_optimizer.planning.frontier import FrontierPoint, frontier_of
 from kinema_optimizer.planning.ordering import (
     ATTEMPTS,
     key_of_plan,
@@ -63,6 +64,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     stop: StopRule | None = None,
     progress: Report | None = None,
     task_pool: TaskPool | None = None,
+    frontier: Callable[[tuple[FrontierPoint, ...]], None] | None = None,
 ) -> Plan:
     """Return the best plan found, checked by `kinema_core.model.checker`. Blocks for up to the time limit.
 
@@ -77,6 +79,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
             also reports its seconds.
         progress: called with each incumbent and bound.
         task_pool: who does the errands of the search; None: threads of this process.
+        frontier: called with what parts of the plan cost, before constraints are priced.
 
     Raises:
         PriceError: no live node has a price. UnsoundPlanError: the checker refuses the plan.
@@ -90,6 +93,8 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     made = made.of(*_worthwhile(request, forecasts, made.task, made.plan), stop)
     if choice is not None and mode == "reschedule" and not _is_at_rest(made.plan) and not made.plan.resizes:
         made = _chosen(made, request.search_options(made.task, task_pool), stop, choice)
+    if frontier is not None:
+        frontier(frontier_of(made.task, made.plan, stop))
     prices, ended = price_constraints(made.task.problem, made.least, stop)
     stops = (*made.stops, *stop.notes, ended)
     solve = watch.solve(made.result.method, stops, stop.recorded, settings.seed)

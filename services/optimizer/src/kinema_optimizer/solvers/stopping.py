@@ -42,6 +42,7 @@ SHARES = {
     "selection": 0.6,
     "starts": 0.15,
     "last": 0.95,
+    "frontier": 0.4,
     "exact-soon": 0.1,
     "exact-cost": 0.4,
     "exact-below": 0.8,
@@ -69,12 +70,16 @@ WAVE: Final = "wave"
 """Step of an order."""
 PRICING: Final = "rule-prices"
 """The phase after the plan, in which what rules cost is worked out."""
+FRONTIER: Final = "frontier"
+"""The phase after the plan, in which parts of it are worked out."""
 SLOWER = {"columns of a neighborhood": (12.0, "tries")}
 """Kinds of steps: as so many times the last one of another kind they are taken until one of them was done."""
-EXPECTED = {BEGIN: 2.5, LOAD: 2.5, DRAIN: 1.0, ORDER: 2.0, WAVE: 0.0, PRICING: 2.0}
+EXPECTED = {BEGIN: 2.5, LOAD: 2.5, DRAIN: 1.0, ORDER: 2.0, WAVE: 0.0, PRICING: 2.0, FRONTIER: 2.0}
 """Kinds of steps: seconds that they take, for each second of `BUILD`, until one of them was done."""
-KEPT = {PRICING: 1.5, ORDER: 1.5}
+KEPT = {PRICING: 1.5, FRONTIER: 1.5, ORDER: 1.5}
 """Seconds that a phase leaves for what comes after it, for each second of `BUILD`; see `_KEPT` for the others."""
+_AFTER: Final = frozenset({PRICING, FRONTIER})
+"""Phases after the plan is made, which share the time that is left for them."""
 _KEPT: Final = 3.0
 """Likewise, for naming, ordering, checking and printing a plan: all grow as the model does, and slow down alike."""
 _END: Final = 0.25
@@ -211,7 +216,7 @@ class ClockStop(StopRule):
 
     Args:
         limit: when all has to be done, or the seconds until then.
-        pricing: part of the seconds left that `PRICING` has for itself.
+        pricing: part of the seconds left that is for `FRONTIER` and `PRICING`.
     """
 
     def __init__(self, limit: float | Deadline, *, pricing: float = 0.0) -> None:
@@ -230,9 +235,9 @@ class ClockStop(StopRule):
         """See `StopRule`."""
         super().begin(phase)
         now, kind = self._until.clock(), phase.rpartition("-")[0]
-        kept = self._built * KEPT.get(phase if phase == PRICING else kind, _KEPT) + self._read * _END
+        kept = self._built * KEPT.get(phase if phase in _AFTER else kind, _KEPT) + self._read * _END
         self._limit = self._deadline - kept
-        if phase == PRICING:
+        if phase in _AFTER:
             self._limit = self._until.end - kept
         if kind in {BEGIN, DRAIN, ORDER}:
             self._limit = self._until.latest - kept
