@@ -5,7 +5,7 @@ At best one machine of half the size carries them all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
@@ -20,6 +20,8 @@ from kinema_sim.scenarios.objects import App, daemon_set, deployment, namespace,
 
 SPACE: Final = "small"
 OLD_NODES: Final = 5
+NAMES: Final = tuple(f"old-{i}" for i in range(OLD_NODES))
+MACHINE: Final = "e2-standard-4"
 FIXED: Final = {"kinema.io/rightsizing-max-step": "0"}
 """Annotations of workloads that are moved and never resized, however much of their usage is known by then."""
 _GRACE_SECONDS: Final = 5
@@ -36,16 +38,28 @@ _STORE: Final = App(
 )
 
 
-@contextmanager
-def small_cluster(access: Access, extra: Sequence[Placed] = ()) -> Iterator[None]:
-    """The cluster within the block, with `extra` objects; afterwards there is no node and no namespace of it."""
+def of_kwok(access: Access) -> None:
+    """Register the nodes, which KWOK runs."""
     cpu, memory = gke_allocatable(Decimal(4), 16 * 2**30)
-    nodes = [
-        node(f"old-{i}", zone=ZONES[i % len(ZONES)], machine="e2-standard-4", cpu=f"{cpu}m", memory=str(memory))
-        for i in range(OLD_NODES)
-    ]
+    add_nodes(
+        access,
+        *(
+            node(name, zone=ZONES[i % len(ZONES)], machine=MACHINE, cpu=f"{cpu}m", memory=str(memory))
+            for i, name in enumerate(NAMES)
+        ),
+    )
+
+
+@contextmanager
+def small_cluster(
+    access: Access, extra: Sequence[Placed] = (), nodes: Callable[[Access], None] = of_kwok
+) -> Iterator[None]:
+    """The cluster within the block, with `extra` objects; afterwards there is no node and no namespace of it.
+
+    `nodes` brings the nodes that the cluster has at first.
+    """
     try:
-        add_nodes(access, *nodes)
+        nodes(access)
         for path, body in (*objects(), *extra):
             access.request("POST", path, body)
         await_ready(access)

@@ -14,9 +14,10 @@ from tests.controlplane.access import Access
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.proxy import FaultyProxy
 from tests.e2e.auditor import Auditor
+from tests.e2e.clouds import Cloud
 from tests.e2e.pipeline_run import SECONDS, SETTINGS, Run, carried_out, own_rights
 from tests.e2e.shop import Placed
-from tests.e2e.small import SPACE, small_cluster
+from tests.e2e.small import SPACE, of_kwok, small_cluster
 from tests.history.checker import violations
 from tests.pipeline.pipeline_harness import Strikes
 
@@ -121,6 +122,8 @@ class Outcome:
     auditor: Auditor
     leftovers: list[str]
     notes: dict[str, Any]
+    paid: list[str]
+    """Nodes whose machines its cloud counts."""
 
     def broken(self, *, alone: bool, but: Container[str] = ()) -> list[str]:
         """The invariants of the events that do not hold; where the services were `alone`, also those of the changes.
@@ -157,6 +160,8 @@ async def struck(
     settings: Settings = PATIENT,
     goal: bool = True,
     extra: Sequence[Placed] = (),
+    cloud: Cloud | None = None,
+    nodes: Callable[[Access], None] = of_kwok,
 ) -> Outcome:
     """Let the services optimize a small cluster while a case happens to them.
 
@@ -168,12 +173,15 @@ async def struck(
         settings: of the services.
         goal: go on until a plan has been finished and the cluster is as small as it can be; else until one has ended.
         extra: more objects in the cluster.
+        cloud: whose machines the nodes are; none: KWOK's.
+        nodes: brings the nodes that the cluster has at first.
     """
     notes: dict[str, Any] = {}
-    with small_cluster(plane.admin, extra):
+    with small_cluster(plane.admin, extra, nodes):
         auditor = Auditor(plane.admin)
         async with FaultyProxy(plane.admin).running() as proxy:
-            rights = {name: proxy.through(access) for name, access in own_rights(plane.admin).items()}
+            accounts = own_rights(plane.admin, cloud.kind if cloud is not None else "kwok")
+            rights = {name: proxy.through(access) for name, access in accounts.items()}
 
             async def strike(pipeline: LocalPipeline, progress: Progress) -> bool:
                 return case is None or await case(Scene(plane, proxy, auditor, pipeline, progress, notes))
@@ -189,9 +197,16 @@ async def struck(
                 chosen = layered(settings, {"decider": decider})
                 seconds = SECONDS + _DEATH_SECONDS * sum(map(len, points.values()))
                 run = await carried_out(
-                    folder, rights, settings=chosen, strikes=strikes, until=reached, seconds=seconds
+                    folder,
+                    rights,
+                    settings=chosen,
+                    strikes=strikes,
+                    until=reached,
+                    seconds=seconds,
+                    provider=cloud.provider if cloud is not None else None,
                 )
-        outcome = Outcome(run, auditor, auditor.leftovers(), notes)
+        paid = cloud.paid() if cloud is not None else []
+        outcome = Outcome(run, auditor, auditor.leftovers(), notes, paid)
     deaths = [f"{len(given)} deaths of {service}" for service, given in (faults or {}).items()]
     _tell(", ".join([*([case.__name__] if case is not None else []), *deaths]), outcome)
     return outcome

@@ -13,16 +13,17 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from benchmarks.karpenter import POOL, running_karpenter
+from benchmarks.karpenter import POOL
 from tests.controlplane.access import Access
 from tests.controlplane.plane import ControlPlane, Options, running
 from tests.e2e import shop
 from tests.e2e.auditor import Auditor
+from tests.e2e.clouds import Cloud, real_karpenter
 from tests.e2e.pipeline_run import CLUSTER, SETTINGS, Run, carried_out, catalog, cost, optimum, own_rights
 from tests.history.checker import violations
 from tests.pipeline.pipeline_harness import Strikes
@@ -31,8 +32,6 @@ from kinema_cli.local.demo import Progress
 from kinema_cli.local.pipeline import LocalPipeline
 from kinema_cli.local.settings import layered
 from kinema_core.events import ExecutionCompleted, PlanApprovalRequested, PlanApproved, PlanRejected
-from kinema_core.model.catalog import offers_from, parse_catalog
-from kinema_core.model.cluster import Cluster
 from kinema_core.runtime import starter
 from kinema_core.runtime.bus import Stored
 from kinema_core.runtime.envelope import origin
@@ -76,31 +75,14 @@ class Operator:
         return bool(self.approved) and over.issuperset(self.approved)
 
 
-@dataclass(frozen=True)
-class Cloud:
-    """A cloud beside a control plane whose cluster has lived through its peak."""
-
-    provider: Mapping[str, object]
-    """Setting of the rescheduler."""
-    paid: Callable[[], list[str]]
-    """Names of the nodes whose machines are paid for."""
-
-
 @contextmanager
 def karpenter(plane: ControlPlane, folder: Path) -> Iterator[Cloud]:
     """The real Karpenter, which has bought the nodes of the peak and leaves them alone afterwards."""
-    rows = parse_catalog(catalog(folder).read_text())
-    offers = offers_from([replace(row, zone=zone) for row in rows for zone in shop.ZONES], Cluster())
-    with running_karpenter(plane, offers, folder / "karpenter"):
+    with real_karpenter(plane, folder) as cloud:
         _sell(plane.admin, shop.MACHINE)  # else it buys one machine for all, which nothing can replace
         shop.live_through_the_peak(plane.admin)
         _sell(plane.admin)
-
-        def paid() -> list[str]:
-            claims = plane.admin.request("GET", "/apis/karpenter.sh/v1/nodeclaims")["items"]
-            return sorted(claim["status"]["nodeName"] for claim in claims)
-
-        yield Cloud({"kind": "karpenter", "node_pool": "all", "catalog": str(catalog(folder))}, paid)
+        yield cloud
 
 
 def _sell(access: Access, *machines: str) -> None:

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 from tests.controlplane.plane import ControlPlane
+from tests.e2e.clouds import order_claims, real_karpenter
+from tests.e2e.small import MACHINE, NAMES
 from tests.e2e.struck import Outcome, check, struck
 from tests.e2e.test_faults import api_server_restarts
 from tests.pipeline.test_kill_services import points_of
 
 from kinema_core.events import ExecutionCompleted
+from kinema_rescheduler.providers.karpenter import NODE_CLAIMS
 
 pytestmark = pytest.mark.cluster
 
@@ -28,9 +31,9 @@ OTHERS: Mapping[str, Sequence[str]] = {
 """Points of all services but the rescheduler."""
 
 
-def check_finished(outcome: Outcome) -> None:
+def check_finished(outcome: Outcome, *, alone: bool = True) -> None:
     """Every accepted plan was carried out, and no machine was bought twice."""
-    check(outcome, alone=True)
+    check(outcome, alone=alone)
     assert outcome.ends == {ExecutionCompleted}
     plans = outcome.run.progress.accepted.values()
     booted = [node.name for plan in plans for node in plan.nodes if node.action == "boot"]
@@ -51,6 +54,25 @@ def check_finished(outcome: Outcome) -> None:
 async def test_rescheduler_dies(points: Sequence[str], own_control_plane: ControlPlane, tmp_path: Path) -> None:
     """Before and after each intent, after each effect and each outcome, one death after the other."""
     check_finished(await struck(own_control_plane, tmp_path / "run", faults={"rescheduler": points}))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("points", [points_of("boot"), points_of("delete", "finished")], ids=["boot", "delete"])
+async def test_rescheduler_dies_on_karpenter(
+    points: Sequence[str], own_control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """The same around orders and deletions of NodeClaims: what Karpenter pays for in the end is what the plan keeps."""
+    with real_karpenter(own_control_plane, tmp_path) as cloud:
+        outcome = await struck(
+            own_control_plane,
+            tmp_path / "run",
+            faults={"rescheduler": points},
+            cloud=cloud,
+            nodes=lambda access: order_claims(access, tmp_path, MACHINE, NAMES),
+        )
+        own_control_plane.admin.until(NODE_CLAIMS, lambda found: not found["items"])  # while Karpenter can end them
+    check_finished(outcome, alone=False)
+    assert outcome.paid == sorted(outcome.auditor.now["Node"])
 
 
 @pytest.mark.faults

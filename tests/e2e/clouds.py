@@ -1,0 +1,73 @@
+"""The real Karpenter beside a control plane, as the cloud of whole pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.karpenter import POOL, running_karpenter
+from tests.controlplane.access import Access
+from tests.controlplane.plane import ControlPlane
+from tests.e2e.pipeline_run import catalog
+from tests.e2e.shop import ZONES
+
+from kinema_core.events import Offer
+from kinema_core.model.catalog import offers_from, parse_catalog
+from kinema_core.model.cluster import Cluster
+from kinema_rescheduler.providers.karpenter import NODE_CLAIMS, claim_object
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """A cloud beside a control plane."""
+
+    provider: Mapping[str, object]
+    """Setting of the rescheduler."""
+    paid: Callable[[], list[str]]
+    """Names of the nodes whose machines are paid for, sorted; of an order without a node, its own name."""
+
+    @property
+    def kind(self) -> str:
+        """Name of the provider."""
+        return str(self.provider["kind"])
+
+
+@contextmanager
+def real_karpenter(plane: ControlPlane, folder: Path) -> Iterator[Cloud]:
+    """The real Karpenter with machines of the simulator's catalog. It leaves the nodes that it has bought alone."""
+    with running_karpenter(plane, _offers(folder), folder / "karpenter"):
+
+        def paid() -> list[str]:
+            claims = plane.admin.request("GET", NODE_CLAIMS)["items"]
+            return sorted(claim.get("status", {}).get("nodeName", claim["metadata"]["name"]) for claim in claims)
+
+        yield Cloud({"kind": "karpenter", "node_pool": "all", "catalog": str(catalog(folder))}, paid)
+
+
+def _offers(folder: Path) -> tuple[Offer, ...]:
+    rows = parse_catalog(catalog(folder).read_text())
+    return offers_from([replace(row, zone=zone) for row in rows for zone in ZONES], Cluster())
+
+
+def order_claims(access: Access, folder: Path, machine: str, names: Sequence[str]) -> None:
+    """Order nodes of one machine type as an earlier plan of Kinema has, over all zones, and wait until they are Ready.
+
+    `folder` is where the prices are.
+    """
+    pool = access.request("GET", POOL)
+    sold = [offer for offer in _offers(folder) if offer.machine_type == machine]
+    for number, name in enumerate(names):
+        access.request("POST", NODE_CLAIMS, claim_object(name, sold[number % len(sold)], pool))
+
+    def ready(found: Mapping[str, Sequence[Mapping[str, object]]]) -> bool:
+        return len(found["items"]) >= len(names) and all(map(_initialized, found["items"]))
+
+    access.until(NODE_CLAIMS, ready)
+
+
+def _initialized(claim: Mapping[str, object]) -> bool:
+    status = claim.get("status")
+    conditions = status.get("conditions", ()) if isinstance(status, dict) else ()
+    return any(one["type"] == "Initialized" and one["status"] == "True" for one in conditions)
