@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
 from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,6 +24,7 @@ from kinema_predictor.logic.history import History
 from kinema_predictor.service import Predictor
 from kinema_predictor.settings import Settings
 
+ROOT = Path(__file__).resolve().parents[2]
 STATE = cluster(node("n1"), deployed("web", ["n1", "n1"], cpu=400, memory=500), version=3)
 SETTINGS = Settings(runtime=RuntimeSettings(cluster="test"), max_request_change_fraction="0.10")
 
@@ -119,3 +127,47 @@ def test_settings_out_of_range_are_refused_by_name(field: str, value: object) ->
     """The error names the setting."""
     with pytest.raises(msgspec.ValidationError, match=field):
         msgspec.convert({"runtime": {"cluster": "test"}, field: value}, Settings)
+
+
+async def test_a_fit_that_takes_long_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one runs, the process goes on: it answers probes and the broker, and its iteration can be abandoned."""
+    goes_on = threading.Event()
+
+    def slow(*_: object) -> ForecastMade:
+        assert goes_on.wait(30)
+        return ForecastMade(version=3, forecasts=())
+
+    monkeypatch.setattr("kinema_predictor.service.forecasts", slow)
+    asyncio.get_running_loop().call_later(0.05, goes_on.set)
+    predictor = Predictor(SETTINGS)
+    assert await predictor.handle(started(), STATE, Moment(NOW)) == [ForecastMade(version=3, forecasts=())]
+
+
+def test_judging_uses_one_thread_whatever_the_environment_says() -> None:
+    """With eight asked for, libraries below numpy have one for each core before an answer, and one while it is made."""
+    code = (
+        "import asyncio, json, numpy as np, threadpoolctl\n"
+        "from tests.predictor import test_predictor_stage as here\n"
+        "import kinema_predictor.service as service\n"
+        "def threads(): return [pool['num_threads'] for pool in threadpoolctl.threadpool_info()]\n"
+        "before, during = threads(), []\n"
+        "real = service.forecasts\n"
+        "def watched(*given): during.extend(threads()); return real(*given)\n"
+        "service.forecasts = watched\n"
+        "stage = service.Predictor(here.SETTINGS)\n"
+        "asyncio.run(stage.handle(here.started(), here.STATE, here.Moment(here.NOW, past=here.past(stage))))\n"
+        "print(json.dumps([before, during]))"
+    )
+    asked = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "8")
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **asked}, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    before, during = json.loads(done.stdout)
+    assert max(before) == min(8, os.cpu_count() or 1)
+    assert set(during) == {1}
+
+
+def test_the_image_asks_for_one_thread() -> None:
+    """Where libraries make their pools before Kinema can limit them."""
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert "OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1" in dockerfile

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -41,6 +43,7 @@ from kinema_rescheduler.errors import TransientError
 from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.providers.base import Catalog
+from kinema_rescheduler.providers.catalog import read_prices
 from kinema_rescheduler.service import Rescheduler
 from kinema_rescheduler.settings import Settings, SimSettings
 from kinema_sim.memory_bus import MemoryBus
@@ -48,7 +51,9 @@ from kinema_sim.memory_bus import MemoryBus
 CATALOG = "machine_type,vcpus,memory_gib,usd_per_hour\nm4,4,16,0.17\n"
 
 
-def service(world: World, *, lease_seconds: float = 9.0, catalog_seconds: float = 300.0) -> Rescheduler:
+def service(
+    world: World, *, lease_seconds: float = 9.0, catalog_seconds: float = 300.0, health: Health | None = None
+) -> Rescheduler:
     """Another rescheduler on the same streams, cluster and cloud."""
     return Rescheduler(
         settings=Settings(
@@ -60,7 +65,7 @@ def service(world: World, *, lease_seconds: float = 9.0, catalog_seconds: float 
         ),
         bus=world.bus,
         clock=world.clock,
-        health=Health("rescheduler", CLUSTER),
+        health=health or Health("rescheduler", CLUSTER),
         writer=world.writer,
         provider=world.provider,
     )
@@ -296,18 +301,59 @@ async def test_provider_out_of_reach_is_reported_and_asked_again() -> None:
     world.provider = Away(world.memory)
     lease = await world.lease()
     health = Health("rescheduler", CLUSTER)
-    mine = Rescheduler(
-        settings=Settings(runtime=RuntimeSettings(cluster=CLUSTER), provider=SimSettings(url="http://127.0.0.1:8001")),
-        bus=world.bus,
-        clock=world.clock,
-        health=health,
-        writer=world.writer,
-        provider=world.provider,
-    )
+    mine = service(world, health=health)
     for _ in range(3):
         await mine.tick(lease)
         await asyncio.sleep(0)
     assert "no route" in health.problems()["provider"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (None, "No such file"),
+        (CATALOG.replace("0.17", "0"), "a price of 0"),
+        (CATALOG.replace("0.17", "-0.17"), "'-0.17'"),
+        (CATALOG.replace("0.17", "NaN"), "'NaN'"),
+        (CATALOG.replace("usd_per_hour", "eur_per_hour"), "lacks the column 'usd_per_hour'"),
+        (CATALOG + "m8,8,32\n", "line 3"),
+    ],
+)
+async def test_prices_of_the_last_good_file_hold(wrong: str | None, reason: str, tmp_path: Path) -> None:
+    """A file that is gone, free of charge or in another currency changes no price; the last ones keep their date."""
+    path = tmp_path / "prices.csv"
+    path.write_text(f"# as of 2026-01-15\n{CATALOG}")
+
+    class FromFile(MemoryProvider):
+        async def catalog(self) -> Catalog:
+            return await read_prices(str(path))
+
+    world = World(tiny())
+    await world.observe()
+    world.provider = FromFile(world.memory)
+    lease, health = await world.lease(), Health("rescheduler", CLUSTER)
+    mine = service(world, catalog_seconds=10, health=health)
+
+    async def look() -> list[CatalogPublished]:
+        """All that was published after the file was read again."""
+        await world.clock.sleep(11)
+        await mine.tick(lease)
+        reading = mine._catalog_reading
+        assert reading is not None
+        await asyncio.wait((reading,))
+        await mine.tick(lease)
+        return [event.body for event in world.log() if isinstance(event.body, CatalogPublished)]
+
+    (good,) = await look()
+    assert (good.source, good.priced, len(good.offers)) == ("prices.csv", datetime(2026, 1, 15, tzinfo=UTC), 1)
+    path.unlink()
+    if wrong is not None:
+        path.write_text(wrong)
+    assert await look() == [good]
+    assert reason in health.problems()["provider"]
+    path.write_text(CATALOG.replace("0.17", "0.18"))
+    assert [body.offers[0].micro_usd_per_hour for body in await look()] == [170_000, 180_000]
+    assert "provider" not in health.problems()
 
 
 async def test_slow_provider_keeps_no_outcome_waiting() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import numpy as np
 import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
@@ -234,6 +235,35 @@ def starts(bus: MemoryBus) -> list[datetime]:
         elif isinstance(event.body, UsageResampled):
             found.append(event.body.start)
     return found
+
+
+@pytest.mark.prometheus
+async def test_a_restart_sets_counters_back_and_no_usage(tmp_path: Path) -> None:
+    """CPU seconds that begin at zero again are no usage below zero and none since 1970; at most a scrape is lost."""
+    restarted = BEGIN - timedelta(hours=7, minutes=3)
+
+    def counted() -> Iterator[tuple[datetime, float, float]]:
+        before = 0.0
+        for at, used, held in scraped("web-0"):
+            if at == restarted:
+                before = used
+            yield at, used - before, held
+
+    write_past(tmp_path, [Series(container("web-0"), counted())])
+    with serving(tmp_path) as (address, _):
+        async with asking(address) as client:
+            steps = await everything(source_of(client), web_cluster())
+    history = history_of(steps)
+    used = history.matrix([KEY], "cpu", history.steps)[0]
+    known = np.isfinite(used)
+    assert known.sum() > DAYS * 280
+    ends = [steps[0].start + STEP * (place + 1) for place in range(len(used))]
+    minutes = [[at - SCRAPES * (back + 0.5) for back in range(round(STEP / SCRAPES))] for at in ends]
+    there = 1000 * np.array([np.mean([cores("web-0", at) for at in one]) for one in minutes])
+    share = used[known] / there[known]
+    assert share.max() < 1.05
+    assert share.min() > 1 - 1.5 * (SCRAPES / STEP)
+    assert (share < 0.95).sum() <= 1
 
 
 @pytest.mark.prometheus

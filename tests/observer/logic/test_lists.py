@@ -36,10 +36,11 @@ def test_a_list_of_mixed_kinds_is_read_and_other_kinds_are_counted() -> None:
     assert found.quarantined == ()
 
 
-def test_one_odd_object_is_quarantined_and_the_rest_goes_on() -> None:
+@pytest.mark.parametrize("cpu", ["NaN", "1_000", "\u0661", "1e30", "-1", "12e6Mi"])  # U+0661: the Arabic digit one
+def test_one_odd_object_is_quarantined_and_the_rest_goes_on(cpu: str) -> None:
     """It is named with path and reason, and freezes its node; everything else is read."""
     found = decode_list(
-        listed(node("n1"), node("n2"), pod("ok"), pod("odd", node="n2", containers=[container(cpu="NaN")]))
+        listed(node("n1"), node("n2"), pod("ok"), pod("odd", node="n2", containers=[container(cpu=cpu)]))
     )
     (odd,) = found.quarantined
     assert (odd.object, odd.path, odd.node) == ("Pod shop/odd", "spec.containers[0].resources.requests.cpu", "n2")
