@@ -85,11 +85,11 @@ def _simulated(first: int, step: int, plans: int, *, foreign: bool) -> Part:
 
 def _real(first: int, step: int, plans: int, *, foreign: bool, scheduler: str) -> Part:
     quiet()
-    with tempfile.TemporaryDirectory() as folder, steered_plane(Path(folder), scheduler) as plane:
+    with tempfile.TemporaryDirectory() as folder, steered_plane(Path(folder), scheduler, instant=not foreign) as plane:
 
         def one(seed: int) -> Verdict:
             made = foreign_real_cluster(seed, scheduler) if foreign else real_cluster(seed)
-            return real.carried_out(plane.admin, made, Path(folder))
+            return real.carried_out(plane, made, Path(folder))
 
         return _judged(plans, first, step, one, "foreign-real" if foreign else "real")
 
@@ -101,16 +101,14 @@ def real_cluster(seed: int) -> RandomCluster:
 
 def foreign_real_cluster(seed: int, scheduler: str) -> RandomCluster:
     """One of the same size, in an environment that Kinema did not build."""
-    return foreign_cluster(
-        seed, f"plans-{seed}", scheduler=scheduler, without=real.UNSUPPORTED, most_nodes=5, most_workloads=4
-    )
+    return foreign_cluster(seed, f"plans-{seed}", scheduler=scheduler, most_nodes=5, most_workloads=4)
 
 
 @contextmanager
-def steered_plane(folder: Path, scheduler: str = "default") -> Iterator[ControlPlane]:
-    """A control plane whose pods start at once, with the admission policy that steers them."""
+def steered_plane(folder: Path, scheduler: str = "default", *, instant: bool = True) -> Iterator[ControlPlane]:
+    """A control plane with the admission policy that steers pods, which start and end at once unless told otherwise."""
     only = tuple(name for name in PROGRAMS if name != "metrics-server")
-    options = Options(instant_pods=True, only=only, scheduling=SCENES[scheduler] or None)
+    options = Options(instant_pods=instant, only=only, scheduling=SCENES[scheduler] or None)
     with running(folder / "plane", options) as plane:
         asyncio.run(_steering(plane, folder))
         yield plane

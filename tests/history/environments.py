@@ -8,7 +8,7 @@ configuration, and writes of others while a plan is executed.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -30,21 +30,18 @@ _UNTIL: Final = 600
 _HIGH, _LOW = "high", "low"
 
 
-def foreign_cluster(
-    seed: int, space: str = "shop", *, scheduler: str = "", without: Collection[str] = (), **most: int
-) -> RandomCluster:
+def foreign_cluster(seed: int, space: str = "shop", *, scheduler: str = "", **most: int) -> RandomCluster:
     """The random cluster of a seed in an environment of that seed.
 
     Args:
         seed: decides everything.
         space: its namespace.
         scheduler: fixes what else is drawn.
-        without: features that are left out.
         most: most nodes and workloads, as `random_cluster` takes them.
     """
     rng = random.Random(f"foreign {seed}")
     calm = random_cluster(seed, space, **most)
-    features = tuple(name for name in FEATURES if rng.random() < _SHARE and name not in without)
+    features = tuple(name for name in FEATURES if rng.random() < _SHARE)
     drawn = _Drawn(rng, calm, space)
     chosen = scheduler or rng.choice(SCHEDULERS)
     for name in features:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from tests.controlplane.access import Access, RefusedError
-from tests.controlplane.nodes import add_nodes, node
+from tests.controlplane.nodes import QUICK, add_nodes, node
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.webhook import rewriting
 from tests.e2e.auditor import Auditor
 from tests.e2e.follower import Follower
 from tests.e2e.shop import quick
-from tests.history.environment import Environment, Write, counted, labeled, steps_of
+from tests.history.environment import Environment, Sidecar, Write, completed, counted, labeled, steps_of
 from tests.history.plan_step import accepted, history_of, planned
 from tests.history.random_clusters import KEEP, Machine, RandomCluster
 from tests.history.verdict import NothingToDoError, UnsettledError, Verdict, verdict_on
@@ -31,6 +35,7 @@ from kinema_rescheduler.providers.base import Provider
 from kinema_rescheduler.providers.kwok import KwokProvider
 from kinema_rescheduler.settings import KwokSettings
 from kinema_sim.cloud.machines import load_offers
+from kinema_sim.controllers.kubelet import STOP_SECONDS
 
 _PATHS: Final = {
     "Deployment": ("apps/v1", "deployments"),
@@ -54,10 +59,8 @@ _CORE: Final = {
     "Pod": "pods",
     "ResourceQuota": "resourcequotas",
 }
-UNSUPPORTED: Final = frozenset({"webhook", "grace"})
-"""Features of environments that are left out: KWOK ends pods at once, and no webhook is run."""
 _PACE: Final = 8
-"""Seconds of the simulated cluster in one of a real one, whose pods start and end at once."""
+"""Seconds of the simulated cluster in one of a real one, whose pods start and end sooner."""
 _LIMITS: Final = Limits(
     blocked_seconds=30,
     pods_ready_seconds=60,
@@ -103,16 +106,16 @@ class _RandomWorld(PlaneWorld):
             raise NothingToDoError
 
 
-def carried_out(access: Access, cluster: RandomCluster, directory: Path) -> Verdict:
+def carried_out(plane: ControlPlane, cluster: RandomCluster, directory: Path) -> Verdict:
     """Plan and carry out.
 
     Raises:
         NothingToDoError, UnsettledError: it says nothing about the product.
     """
     began = time.monotonic()
-    space = f"plans-{cluster.seed}"
+    access, space = plane.admin, f"plans-{cluster.seed}"
     world = _RandomWorld(access, directory, space)
-    with _cluster(access, cluster, space):
+    with _webhook(plane, cluster.environment), _cluster(access, cluster, space):
         auditor = Auditor(Follower(access, turn_seconds=1), (KEEP,), others=cluster.environment.others)
         end = None
         with auditor.watching():
@@ -183,6 +186,16 @@ def _collection(kind: str, space: str) -> str:
 
 
 @contextmanager
+def _webhook(plane: ControlPlane, around: Environment) -> Iterator[None]:
+    """Let the environment's webhook rewrite new pods within the block, if it has one."""
+    if around.sidecar == Sidecar():
+        yield
+        return
+    with rewriting(plane, partial(completed, around)):
+        yield
+
+
+@contextmanager
 def _cluster(access: Access, cluster: RandomCluster, space: str) -> Iterator[None]:
     around = cluster.environment
     spaces = sorted({item["metadata"]["namespace"] for _, item in cluster.objects} | {space})
@@ -203,8 +216,7 @@ def _cluster(access: Access, cluster: RandomCluster, space: str) -> Iterator[Non
             _make(access, kind, counted(item, len(pods)))
         yield
     finally:
-        for name in spaces:
-            _remove(access, name)
+        _remove(access, spaces)
         for kind, item in around.first:
             if kind in _CLUSTER_PATHS:
                 with suppress(RefusedError):
@@ -217,10 +229,23 @@ def _make(access: Access, kind: str, item: dict[str, Any]) -> None:
         return
     made = item
     if kind == "Pod":
-        made = quick({"spec": {"template": item}})["spec"]["template"]
-    elif "template" in item.get("spec", {}) and item["spec"]["template"]["spec"]["containers"][0]["resources"]:
-        made = quick(item)
+        made = _paced({"spec": {"template": item}})["spec"]["template"]
+    elif "template" in item.get("spec", {}):
+        made = _paced(item)
     access.request("POST", _collection(kind, item["metadata"].get("namespace", "")), made)
+
+
+def _paced(item: dict[str, Any]) -> dict[str, Any]:
+    """Let its pods start quickly and end within their grace period, which is shorter by the pace; some use it up."""
+    made = quick(item) if item["spec"]["template"]["spec"]["containers"][0]["resources"] else item
+    template = made["spec"]["template"]
+    annotations = template["metadata"].setdefault("annotations", {})
+    annotations.update({key: annotations.get(key, value) for key, value in QUICK.items()})
+    grace = math.ceil(template["spec"].get("terminationGracePeriodSeconds", 30) / _PACE)
+    template["spec"]["terminationGracePeriodSeconds"] = grace
+    if STOP_SECONDS in annotations:
+        annotations["pod-delete.stage.kwok.x-k8s.io/delay"] = f"{grace}s"
+    return made
 
 
 def _node(machine: Machine, around: Environment) -> dict[str, Any]:
@@ -256,20 +281,32 @@ def _whole(workload: Any) -> bool:
     return bool(status.get("readyReplicas", 0) == status.get("replicas", 0) == wanted)
 
 
-def _remove(access: Access, space: str) -> None:
+def _remove(access: Access, spaces: Iterable[str]) -> None:
     """Take everything away, and wait until no pod and no node is left for the next cluster to find."""
-    access.request("DELETE", f"/api/v1/namespaces/{space}")
-    for version, plural in _PATHS.values():
-        access.request("DELETE", f"/apis/{version}/namespaces/{space}/{plural}")
+    for space in spaces:
+        access.request("DELETE", f"/api/v1/namespaces/{space}")
+        for version, plural in _PATHS.values():
+            access.request("DELETE", f"/apis/{version}/namespaces/{space}/{plural}")
     for each in access.request("GET", "/api/v1/nodes")["items"]:
         with suppress(RefusedError):
             access.request("DELETE", f"/api/v1/nodes/{each['metadata']['name']}")
     with suppress(RefusedError):
         access.request("DELETE", "/api/v1/namespaces/kube-system/configmaps/kinema-steering")
     deadline = time.monotonic() + 60
-    while access.request("GET", "/api/v1/pods")["items"] and time.monotonic() < deadline:
-        access.request("DELETE", f"/api/v1/namespaces/{space}/pods?gracePeriodSeconds=0")
+    while (pods := access.request("GET", "/api/v1/pods")["items"]) and time.monotonic() < deadline:
+        for pod in pods:
+            with suppress(RefusedError):  # it is gone
+                _end(access, pod)
         time.sleep(0.3)
+
+
+def _end(access: Access, pod: dict[str, Any]) -> None:
+    """Let a pod go at once, also one whose finalizers nobody takes off any more."""
+    metadata = pod["metadata"]
+    if metadata.get("finalizers"):
+        _write(access, Write(0, "Pod", metadata["namespace"], metadata["name"], {"metadata": {"finalizers": None}}))
+    path = f"{_collection('Pod', metadata['namespace'])}/{metadata['name']}"
+    access.request("DELETE", f"{path}?gracePeriodSeconds=0")
 
 
 def _cost(auditor: Auditor, cluster: RandomCluster) -> float:

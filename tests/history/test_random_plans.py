@@ -50,7 +50,7 @@ def test_real(seed: int, carry_out: Callable[[int], Verdict]) -> None:
 def carry_out() -> Iterator[Callable[[int], Verdict]]:
     """Carries out the plan of a seed on a control plane that nothing else uses."""
     with tempfile.TemporaryDirectory() as folder, steered_plane(Path(folder)) as plane:
-        yield lambda seed: real.carried_out(plane.admin, real_cluster(seed), Path(folder))
+        yield lambda seed: real.carried_out(plane, real_cluster(seed), Path(folder))
 
 
 def check(verdict: Verdict) -> None:

@@ -33,7 +33,7 @@ from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_kubernetes.claim import ClusterClaim
-from kinema_observer.logic.kubernetes import decode_object
+from kinema_observer.logic.kubernetes import decode_object, is_read
 from kinema_rescheduler.kubernetes.events import KubernetesEvents
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.kubernetes.janitor import Janitor
@@ -51,12 +51,6 @@ from kinema_sim.front.server import Server, write_kubeconfig
 from kinema_sim.memory_bus import MemoryBus
 
 NAME = "sim"
-READ = frozenset(
-    {"Node", "Pod", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "HorizontalPodAutoscaler"}
-    | {"PodDisruptionBudget", "Namespace", "PersistentVolume", "PersistentVolumeClaim"}
-)
-
-
 _OURS = (
     b"kinema.io/disrupted",
     b"kinema.io/plan",
@@ -120,7 +114,7 @@ class ApiWorld(ABC):
 
     def cluster(self, version: int = 1) -> Cluster:
         """The cluster as an observer reads it."""
-        raw = ((kind, msgspec.json.encode(item)) for kind, item in self.objects() if kind in READ)
+        raw = ((kind, msgspec.json.encode(item)) for kind, item in self.objects() if is_read(kind, ""))
         found = [item for kind, data in raw if (item := decode_object(kind, data)) is not None]
         return from_objects(found, version)
 
