@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from msgspec import structs
-from tests.history.plan_step import accepted, history_of, planned
+from tests.history.plan_step import WORK, accepted, history_of, planned
 from tests.history.random_clusters import RandomCluster
 from tests.history.simulated import NAME, SimulatedRun
 from tests.history.verdict import NothingToDoError, Verdict, verdict_on
@@ -28,8 +28,8 @@ _MOST_SECONDS: Final = 60
 class ContinuedRun(SimulatedRun):
     """A run whose steered pods are sent elsewhere with a probability, as an admission policy of others might do."""
 
-    def __init__(self, cluster: RandomCluster, share: float) -> None:
-        super().__init__(cluster)
+    def __init__(self, cluster: RandomCluster, share: float, *, work: int = WORK) -> None:
+        super().__init__(cluster, work=work)
         self.plans = 1
         self.began: datetime = self.clock.now()
         self.last: datetime = self.began
@@ -86,7 +86,7 @@ class ContinuedRun(SimulatedRun):
     async def _executed(self, asked: IterationStarted, iteration: str) -> bool:
         log, now = tuple(self.bus.events("LOG")), self.clock.now()
         offers = [event.body.offers for event in log if isinstance(event.body, CatalogPublished)][-1]
-        plan = structs.replace(planned(self._cluster, offers, now, log), continues=asked.continues)
+        plan = structs.replace(planned(self._cluster, offers, now, log, work=self.work), continues=asked.continues)
         if not await accepted(self.bus, plan, self._cluster, now, name=NAME, begun=asked, iteration=iteration):
             return False
         self.end = None
@@ -94,8 +94,8 @@ class ContinuedRun(SimulatedRun):
         return True
 
 
-async def _run(cluster: RandomCluster, share: float) -> ContinuedRun:
-    found = ContinuedRun(cluster, share)
+async def _run(cluster: RandomCluster, share: float, work: int) -> ContinuedRun:
+    found = ContinuedRun(cluster, share, work=work)
     try:
         await found.carry_out()
     finally:
@@ -103,14 +103,14 @@ async def _run(cluster: RandomCluster, share: float) -> ContinuedRun:
     return found
 
 
-def continued(cluster: RandomCluster, share: float) -> tuple[Verdict, float, int]:
-    """Return the verdict on a run, how many seconds it took, and how many plans.
+def continued(cluster: RandomCluster, share: float, *, work: int = WORK) -> tuple[Verdict, float, int]:
+    """Return the verdict on a run, how many seconds it took, and how many plans; `work` is how far each solve goes.
 
     Raises:
         NothingToDoError: there is no better plan.
     """
     began = time.monotonic()
-    found = asyncio.run(_run(cluster, share))
+    found = asyncio.run(_run(cluster, share, work))
     if found.end is None and not found.begun:
         raise NothingToDoError
     assert found.plan is not None

@@ -24,17 +24,19 @@ from kinema_optimizer.request.known import Refusals, left_to_others
 from kinema_optimizer.solvers.stopping import WorkStop
 from kinema_sim.memory_bus import MemoryBus
 
-_WORK: Final = 5
-"""How far each phase of a solve may go, in the solver's own rounds."""
+WORK: Final = 5
+"""How far each phase of a solve goes unless told otherwise, in the solver's own rounds."""
 
 
-def planned(cluster: Cluster, offers: tuple[Offer, ...], now: datetime, log: Iterable[Event] = ()) -> Plan:
+def planned(
+    cluster: Cluster, offers: tuple[Offer, ...], now: datetime, log: Iterable[Event] = (), *, work: int = WORK
+) -> Plan:
     """The optimizer's plan, after an amount of work and not of time: everywhere the same for the same arguments."""
     refusals, seconds = Refusals(), unguarded().refused_seconds
     for event in log:
         refusals = refusals.after(event, seconds)
     cluster = refusals.shown_in(left_to_others(cluster), now, seconds)
-    return plan_for(cluster, offers, now=now, settings=unguarded(workers=1), stop=WorkStop(_WORK))
+    return plan_for(cluster, offers, now=now, settings=unguarded(workers=1), stop=WorkStop(work))
 
 
 async def accepted(

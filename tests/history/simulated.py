@@ -14,7 +14,7 @@ import msgspec
 from tests.e2e.auditor import Auditor
 from tests.e2e.follower import KINDS, Change, Objects, Told, key_of
 from tests.history.environment import CONSTRAINTS, Write, completed, counted, labeled, steps_of
-from tests.history.plan_step import accepted, history_of, planned
+from tests.history.plan_step import WORK, accepted, history_of, planned
 from tests.history.random_clusters import KEEP, RandomCluster
 from tests.history.verdict import NothingToDoError, Verdict, verdict_on
 
@@ -160,7 +160,9 @@ def write(sim: SimCluster, one: Write) -> None:
 class SimulatedRun:
     """Everything around one plan: streams in memory, the services' own logic, the simulated cluster."""
 
-    def __init__(self, cluster: RandomCluster) -> None:
+    def __init__(self, cluster: RandomCluster, *, work: int = WORK) -> None:
+        """`work` is how far each solve goes."""
+        self.work = work
         self.sim = simulated(cluster)
         self.clock = SimClock(self.sim)
         self.bus = MemoryBus()
@@ -209,7 +211,7 @@ class SimulatedRun:
 
     async def _accepted(self) -> bool:
         """Whether the optimizer found a better plan and the decider accepted it."""
-        self.plan = planned(self._cluster, self._offers(), self.clock.now())
+        self.plan = planned(self._cluster, self._offers(), self.clock.now(), work=self.work)
         return await accepted(self.bus, self.plan, self._cluster, self.clock.now(), name=NAME)
 
     async def _until_end(self, lease: Lease) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 from tests.rescheduler.harness import World
-from tests.support.builders import NOW, cluster, deployed, node, offers, pod
+from tests.support.builders import NOW, cluster, deployed, node, offers, pod, stateful
 from tests.support.plans import plan_for
 
 from kinema_core.events import PlacementRules, Plan, PlanStep, Volume, VolumeClaim
@@ -85,6 +85,22 @@ async def test_no_pod_goes_elsewhere_while_later_waves_count_on_what_is_free() -
     end = await world.completes(*(f"old-{name}" for name in NAMES), "to-a", "to-b", "to-c", "to-z")
     assert end.replan == "no-room"
     assert homes(world) == {name: f"old-{name}" for name in NAMES}
+
+
+@pytest.mark.parametrize("spare", [False, True])
+async def test_no_pod_is_evicted_whose_room_was_taken_since_its_move_began(spare: bool) -> None:
+    """A pod that was sent elsewhere settles where the next one is to go: that one stays, or goes where room is left."""
+    store = stateful("store", ["old", "kept"], cpu=1000)
+    before = cluster(node("old"), node("kept", cpu=1000), node("to", cpu=1000), node("spare"), store)
+    world = World(before, plan_for(before, offers(), to={"shop/store-0": "to"}, delete=["old"]))
+    if not spare:
+        world.alter("spare", unschedulable=True)
+    stranger = pod("stranger", node="to", cpu=500, created=NOW)
+    world.once(lambda: bool(world.intents("prefer-nodes")), lambda: world.memory.pods.update({stranger.key: stranger}))
+    end = await world.completes()
+    assert len(world.intents("evict")) == int(spare)
+    assert end.replan == ("" if spare else "misplaced")
+    assert not any(item.node is None for item in world.memory.pods.values())
 
 
 def test_room_counts_attachments_of_volumes() -> None:

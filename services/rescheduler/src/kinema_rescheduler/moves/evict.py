@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from kinema_core.events import POD_WAITS, SKIPPED, Step
+from kinema_core.events import POD_WAITS, SKIPPED, Pod, Step
 from kinema_core.model.budgets import budgets_by_pod
 from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, blocked, fail, homeless, skip, steered
+from kinema_rescheduler.moves.room import Room
 from kinema_rescheduler.moves.surge import asking
 from kinema_rescheduler.moves.workloads import WorkloadMoves
 from kinema_rescheduler.names import unit_id
@@ -51,6 +52,8 @@ def _begin(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDec
         return WAIT
     if not movers.healthy or _paused_until(ctx, victim.key) > ctx.now:
         return blocked(ctx, movers, "not-ready", "not all of its pods are Ready: none is evicted")
+    if not _room_left(ctx, victim, steer):
+        return OVER
     step = Step(
         id=unit_id("evict", movers.key, number),
         kind="evict",
@@ -90,7 +93,19 @@ def _refused(ctx: ExecutionContext, movers: WorkloadMoves, progress: Progress) -
         return OVER
     if not movers.healthy or _paused_until(ctx, victim.key) > ctx.now:
         return WAIT
+    if not _room_left(ctx, victim, progress):
+        return OVER
     return MoveDecision(ctx.intend(progress.step))
+
+
+def _room_left(ctx: ExecutionContext, victim: Pod, begun: Progress | None) -> bool:
+    """Return whether an open node still has room for the pod's replacement, as when its move began.
+
+    A pod that was sent elsewhere may have come there since, also while a budget refuses: a new move looks further.
+    """
+    open_nodes = sorted(name for name in ctx.mobility.open_nodes if name not in ctx.deletes)
+    target = next(iter(begun.step.nodes), "") if begun is not None else ""
+    return bool(Room(ctx.cluster, open_nodes, reserved=ctx.route.temporary).take(victim, victim.requests, target, 1))
 
 
 def _paused_until(ctx: ExecutionContext, pod_key: str) -> datetime:
