@@ -104,6 +104,12 @@ def labeled(environment: Environment, name: str, labels: JSON) -> None:
             labels[key] = value.format(name)
 
 
+def price(environment: Environment, name: str, usd: float) -> float:
+    """Return what plans know of a machine's price per hour: the owner's annotation, or nothing for an unknown type."""
+    known = environment.nodes.get(name, {}).get("metadata", {})
+    return float(known.get("annotations", {}).get("kinema.io/usd-per-hour", 0)) if "labels" in known else usd
+
+
 def counted(item: JSON, pods: int) -> JSON:
     """Return a quota for so many more pods than there are, as its `+n` says; anything else as it is."""
     hard = (item.get("spec") or {}).get("hard") or {}

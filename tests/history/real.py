@@ -19,7 +19,7 @@ from tests.controlplane.webhook import rewriting
 from tests.e2e.auditor import Auditor
 from tests.e2e.follower import Follower
 from tests.e2e.shop import quick
-from tests.history.environment import Environment, Sidecar, Write, completed, counted, labeled, steps_of
+from tests.history.environment import Environment, Sidecar, Write, completed, counted, labeled, price, steps_of
 from tests.history.plan_step import accepted, history_of, planned
 from tests.history.random_clusters import KEEP, Machine, RandomCluster
 from tests.history.verdict import NothingToDoError, UnsettledError, Verdict, verdict_on
@@ -312,5 +312,5 @@ def _end(access: Access, pod: dict[str, Any]) -> None:
 def _cost(auditor: Auditor, cluster: RandomCluster) -> float:
     first = {one.name: f"{one.machine_type}/{one.zone}/on-demand" for one in cluster.machines}
     nodes = auditor.now["Node"].items()
-    names = [first.get(key) or str(node["metadata"]["annotations"]["kinema.io/offer"]) for key, node in nodes]
-    return sum(_OFFERS[name].usd_micro for name in names) / 10**6
+    names = {key: first.get(key) or str(node["metadata"]["annotations"]["kinema.io/offer"]) for key, node in nodes}
+    return sum(price(cluster.environment, key, _OFFERS[name].usd_micro / 10**6) for key, name in names.items())

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from tests.e2e.auditor import Auditor
 from tests.e2e.follower import KINDS, Change, Objects, Told, key_of
-from tests.history.environment import CONSTRAINTS, Write, completed, counted, labeled, steps_of
+from tests.history.environment import CONSTRAINTS, Write, completed, counted, labeled, price, steps_of
 from tests.history.plan_step import WORK, accepted, history_of, planned
 from tests.history.random_clusters import KEEP, RandomCluster
 from tests.history.verdict import NothingToDoError, Verdict, verdict_on
@@ -163,6 +163,7 @@ class SimulatedRun:
     def __init__(self, cluster: RandomCluster, *, work: int = WORK) -> None:
         """`work` is how far each solve goes."""
         self.work = work
+        self._around = cluster.environment
         self.sim = simulated(cluster)
         self.clock = SimClock(self.sim)
         self.bus = MemoryBus()
@@ -192,8 +193,9 @@ class SimulatedRun:
 
     @property
     def cost(self) -> float:
-        """USD per hour of the machines that are paid for now."""
-        return sum(machine.offer.usd_micro for machine in self.sim.cloud.machines.values()) / 10**6
+        """USD per hour of the machines that are paid for now, as plans know their prices."""
+        paid = self.sim.cloud.machines.items()
+        return sum(price(self._around, name, machine.offer.usd_micro / 10**6) for name, machine in paid)
 
     async def carry_out(self) -> None:
         """Observe, plan, judge, and carry out what was accepted."""
