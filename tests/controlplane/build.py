@@ -93,6 +93,17 @@ def karpenter() -> Module:
     )
 
 
+def recommender() -> Module:
+    """The real recommender of the VerticalPodAutoscaler: for a test of its objects, no part of the control plane."""
+    autoscaler = "k8s.io/autoscaler/vertical-pod-autoscaler"
+    return Module(
+        "vpa",
+        {"recommender": f"{autoscaler}/pkg/recommender"},
+        files_from=autoscaler,
+        files={"vpa-crds.yaml": "deploy/vpa-v1-crd-gen.yaml"},
+    )
+
+
 def plugins() -> tuple[Module, ...]:
     """Docker's own plugins, which Debian's package of the engine comes without: for tools/engine.py."""
     compose, buildx = "github.com/docker/compose/v2", "github.com/docker/buildx"
