@@ -57,26 +57,20 @@ DASHBOARDS: Final[Mapping[str, Sequence[Panel]]] = {
             "Cost of the nodes",
             "currencyUSD",
             {
-                "{{cluster}} now": 'max by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="before"})',
+                "{{cluster}} now": "max by (cluster) (kinema_cluster_cost_usd_per_hour{CLUSTER})",
                 "{{cluster}} by the plan": 'max by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="after"})',
                 "{{cluster}} lower bound": 'max by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="bound"})',
             },
         ),
         Panel(
-            "Saving of the newest plan, per hour",
+            "Saving of the newest plan and of the newest execution, per hour",
             "currencyUSD",
-            {
-                "{{cluster}}": 'max by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="before"}) '
-                '- max by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="after"})'
-            },
+            {"{{cluster}} {{figure}}": "max by (cluster, figure) (kinema_saving_usd_per_hour{CLUSTER})"},
         ),
         Panel(
             "Distance from the lower bound",
             "percentunit",
-            {
-                "{{cluster}}": 'max by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="after"}) '
-                '/ max by (cluster) (kinema_cost_usd_per_hour{CLUSTER, figure="bound"}) - 1'
-            },
+            {"{{cluster}}": "max by (cluster) (kinema_plan_gap_ratio{CLUSTER})"},
         ),
         Panel(
             "Requests that recommendations would free",
@@ -106,6 +100,21 @@ DASHBOARDS: Final[Mapping[str, Sequence[Panel]]] = {
     ),
     "work": (
         Panel(
+            "Iterations, an hour",
+            _COUNT,
+            {"{{mode}}": "sum by (mode) (increase(kinema_iterations_total{CLUSTER}[1h]))"},
+        ),
+        Panel(
+            "Moves of the newest plan",
+            _COUNT,
+            {"{{cluster}}": "max by (cluster) (kinema_plan_moves{CLUSTER})"},
+        ),
+        Panel(
+            "Time of the search for the newest plan",
+            "s",
+            {"{{cluster}}": "max by (cluster) (kinema_solve_seconds{CLUSTER})"},
+        ),
+        Panel(
             "Verdicts, an hour",
             _COUNT,
             {"{{verdict}} {{rule}}": "sum by (verdict, rule) (increase(kinema_verdicts_total{CLUSTER}[1h]))"},
@@ -126,6 +135,7 @@ DASHBOARDS: Final[Mapping[str, Sequence[Panel]]] = {
             {
                 "{{strategy}}": "sum by (strategy) (increase(kinema_moves_total{CLUSTER}[1h]))",
                 "not on their planned node": "sum(increase(kinema_placement_misses_total{CLUSTER}[1h]))",
+                "workloads left where they were": "sum(increase(kinema_workloads_skipped_total{CLUSTER}[1h]))",
             },
         ),
         Panel(
@@ -141,9 +151,31 @@ DASHBOARDS: Final[Mapping[str, Sequence[Panel]]] = {
     ),
     "health": (
         Panel(
+            "Workloads with too few Ready pods",
+            _COUNT,
+            {
+                "{{cluster}}": "max by (cluster) (kinema_workloads_unready{CLUSTER})",
+                "{{cluster}} fell so during a plan, an hour": "sum by (cluster) "
+                "(increase(kinema_ready_dips_total{CLUSTER}[1h]))",
+            },
+        ),
+        Panel(
             "Age of the cluster state",
             "s",
             {"{{cluster}} {{service}}": "max by (cluster, service) (kinema_state_age_seconds{CLUSTER})"},
+        ),
+        Panel(
+            "Age of the API server's last word, oldest five kinds",
+            "s",
+            {"{{cluster}} {{kind}}": "topk(5, max by (cluster, kind) (kinema_kind_age_seconds{CLUSTER}))"},
+        ),
+        Panel(
+            "Requests to the API server, per second",
+            _COUNT,
+            {
+                "{{service}} {{verb}} {{code}}": "sum by (service, verb, code) "
+                "(rate(kinema_api_requests_total{CLUSTER}[5m]))"
+            },
         ),
         Panel(
             "Processes that lead",
@@ -163,6 +195,11 @@ DASHBOARDS: Final[Mapping[str, Sequence[Panel]]] = {
                 "{{cluster}} {{service}}": "max by (cluster, service) (kinema_event_lag_seconds{CLUSTER}) "
                 "and sum by (cluster, service) (increase(kinema_events_total{CLUSTER}[5m])) > 0"
             },
+        ),
+        Panel(
+            "Events that wait for a service",
+            _COUNT,
+            {"{{cluster}} {{service}}": "max by (cluster, service) (kinema_pending_events{CLUSTER})"},
         ),
         Panel(
             "Time of handling, 95th percentile",
@@ -234,6 +271,16 @@ ALERTS: Final = (
         "left marks behind.",
         "`kinema status` shows what the plan waits for; `kinema abort` opens the nodes. See "
         "[after an abort](controls.md#after-an-abort).",
+    ),
+    Alert(
+        "KinemaReadyDips",
+        "sum by (cluster) (increase(kinema_ready_dips_total[1h])) > 0",
+        0,
+        "warning",
+        "{{ $value }} workloads fell below their replicas while a plan was executed",
+        "Pods became unready during a plan, whatever the cause: a crash, a node that was lost, or a defect of Kinema.",
+        "`kinema explain plan/latest` shows what was moved and when; `kubectl describe` the workload's Events. "
+        "If you suspect Kinema, `kinema pause` and [record the streams](replay.md).",
     ),
     Alert(
         "KinemaExecutionsAborted",
