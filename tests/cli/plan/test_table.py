@@ -433,3 +433,13 @@ def test_rules_that_cost_nothing_are_told_to_have_been_looked_at() -> None:
     assert "checked" not in shown(msgspec.structs.replace(quiet, solve=late))
     priced = (ConstraintCost(constraint="taints", usd_per_hour=0.1),)
     assert told not in shown(msgspec.structs.replace(quiet, solve=looked, constraint_costs=priced))
+
+
+def test_machines_that_are_committed_have_a_row_of_their_own() -> None:
+    """Of two alike one is paid for: they are told apart in a column that is there for that alone."""
+    paid = msgspec.structs.replace(plan_node("n3", "delete"), committed=True)
+    nodes = (plan_node("n0"), plan_node("n2", "delete"), paid)
+    [*_, line] = [line for line in shown(planned(nodes=nodes)).splitlines() if " yes " in line]
+    assert line.split()[:4] == ["m4", "a", "on-demand", "yes"]
+    assert "committed" in shown(planned(nodes=nodes))
+    assert "committed" not in shown(planned())

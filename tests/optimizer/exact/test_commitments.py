@@ -19,6 +19,8 @@ from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.model.commitments import covered_nodes, offers_left
 from kinema_optimizer.planning import portfolio
+from kinema_optimizer.policies.proposal import proposal
+from kinema_optimizer.policies.world import World
 
 HEADER = "machine_type,vcpus,memory_gib,usd_per_hour,zone,committed,committed_usd_per_hour,allocatable_cpu_m\n"
 WORKED = HEADER + "m4,4,16,0.17,a,3,,4000\nm8,8,32,0.34,a,,,8000\n"
@@ -56,6 +58,7 @@ def test_worked_example() -> None:
     plan = least(state, offers)
     assert (plan.cost.before, plan.cost.after, plan.cost.lower_bound, plan.cost.gap) == (0.17, 0, 0, 0)
     assert [one.name for one in plan.nodes if one.action == "delete"] == ["n3"]
+    assert [one.committed for one in plan.nodes] == [True, True, True, False]
     assert plan.moves == 1
 
 
@@ -65,7 +68,8 @@ def test_what_is_left_of_a_commitment_is_bought_first() -> None:
     offers = offers_from(parse_catalog(WORKED), state)
     plan = least(state, offers)
     assert (plan.cost.before, plan.cost.after) == (0.34, 0)
-    assert {one.offer for one in plan.nodes if one.action == "boot"} == {"m4/a/on-demand#2"}
+    boots = {(one.offer, one.committed) for one in plan.nodes if one.action == "boot"}
+    assert boots == {("m4/a/on-demand#2", True)}
 
 
 def test_a_commitment_covers_nodes_that_must_stay_first() -> None:
@@ -204,3 +208,11 @@ def test_model_and_search_pay_what_trying_everything_pays(seed: int) -> None:
     assert round(plan.cost.before * 1e6) == bill(Counter(kind for _, kind in nodes), prices)
     assert round(plan.cost.after * 1e6) == best
     assert round(plan.cost.lower_bound * 1e6) <= best
+
+
+def test_a_policy_names_the_covered_nodes_too() -> None:
+    """Of four m4 three are paid for, also where none of the commitment is left to boot."""
+    state = cluster([(f"n{i}", "m4") for i in range(4)], [(f"p{i}", 1000, f"n{i}", False) for i in range(4)])
+    offers = offers_from(parse_catalog(WORKED), state)
+    plan = proposal(World(state, offers, NOW), (), name="test").plan
+    assert [one.committed for one in plan.nodes] == [True, True, True, False]

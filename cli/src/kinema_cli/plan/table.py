@@ -238,11 +238,13 @@ def _how_many(head: Headline) -> str:
 def _machines(plan: Plan, *, every: bool) -> RenderableType:
     """Return the machines; without `every` those whose number does not change are one row."""
     machines = machines_of(plan)
+    committed = any(row.committed for row in machines)
     rows = [
         (
             row.machine_type,
             row.zone,
             row.capacity_type,
+            *(["yes" if row.committed else ""] if committed else []),
             f"{row.before:,}",
             f"{row.after:,}",
             unit_price(row.usd_per_hour),
@@ -254,9 +256,10 @@ def _machines(plan: Plan, *, every: bool) -> RenderableType:
     same = [row for row in machines if not row.change]
     if same and not every:
         count = f"{sum(row.before for row in same):,}"
-        rows.append(("unchanged", "", "", count, count, "", ""))
-    columns = ("type", "zone", "capacity", "before", "after", "price", "change")
-    return table("Machines", columns, rows, numbers=columns[3:], most=MOST_ROWS)
+        rows.append(("unchanged", "", "", *([""] if committed else []), count, count, "", ""))
+    numbers = ("before", "after", "price", "change")
+    columns = ("type", "zone", "capacity", *(["committed"] if committed else []), *numbers)
+    return table("Machines", columns, rows, numbers=numbers, most=MOST_ROWS)
 
 
 def _moves(plan: Plan, cluster: Cluster, namespace: str) -> Iterator[RenderableType]:

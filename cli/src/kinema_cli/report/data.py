@@ -172,12 +172,13 @@ class Rule:
 
 @dataclass(frozen=True)
 class MachineRow:
-    """Machines of one type, zone, capacity type and price, before and after."""
+    """Machines of one type, zone, capacity type and price, committed or not, before and after."""
 
     machine_type: str
     zone: str
     capacity_type: str
     usd_per_hour: float
+    committed: bool
     before: int
     after: int
 

@@ -38,12 +38,13 @@ def fate_of(placement: Placement) -> Fate:
 
 
 def machines_of(plan: Plan) -> tuple[MachineRow, ...]:
-    """Return the machines before and after, by type, zone, capacity type and price."""
+    """Return the machines before and after, by type, zone, capacity type, price and whether they are committed."""
     kinds = Counter(
-        (node.machine_type, node.zone, node.capacity_type, node.usd_per_hour, node.action) for node in plan.nodes
+        (node.machine_type, node.zone, node.capacity_type, node.usd_per_hour, node.committed, node.action)
+        for node in plan.nodes
     )
     rows = []
-    for kind in sorted({key[:4] for key in kinds}):
+    for kind in sorted({key[:5] for key in kinds}):
         keep, boot, delete = (kinds[(*kind, action)] for action in ("keep", "boot", "delete"))
         rows.append(MachineRow(*kind, before=keep + delete, after=keep + boot))
     return tuple(rows)

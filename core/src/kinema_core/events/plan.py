@@ -36,7 +36,7 @@ class Cost(Wire, frozen=True, kw_only=True, omit_defaults=False):
     unit: str = "USD/h"
 
 
-class PlanNode(Wire, frozen=True, kw_only=True, omit_defaults=False):
+class PlanNode(Wire, frozen=True, kw_only=True):
     """A node of the plan: one to keep, to boot or to delete."""
 
     name: str
@@ -46,6 +46,8 @@ class PlanNode(Wire, frozen=True, kw_only=True, omit_defaults=False):
     offer: str
     usd_per_hour: float
     action: Literal["keep", "boot", "delete"]
+    committed: bool = False
+    """Whether a commitment covers it: `usd_per_hour` is what such a machine still costs."""
 
 
 class Placement(Wire, frozen=True, kw_only=True, omit_defaults=False):

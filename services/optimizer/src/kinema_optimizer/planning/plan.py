@@ -33,6 +33,7 @@ from kinema_core.events import (
 )
 from kinema_core.model.catalog import machine_of
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.commitments import covered_nodes
 from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_core.model.pod_rules import listed_by_key
 from kinema_optimizer.problem.compile import Compiled
@@ -379,6 +380,7 @@ def _live_nodes(compiled: Compiled, outcome: Outcome) -> tuple[PlanNode, ...]:
     on_sale: dict[tuple[str, str, str], str] = {}
     for offer in compiled.question.offers:  # of offers of one name, #2 and so on come later
         on_sale.setdefault((offer.machine_type, offer.zone, offer.capacity_type), offer.name)
+    covered = covered_nodes(compiled.question.cluster, compiled.question.offers)
     return tuple(
         PlanNode(
             name=node.name,
@@ -388,6 +390,7 @@ def _live_nodes(compiled: Compiled, outcome: Outcome) -> tuple[PlanNode, ...]:
             offer=on_sale.get(machine, ""),
             usd_per_hour=round(compiled.sites.prices[node.name] / MICRO, 6),
             action="keep" if keep else "delete",
+            committed=node.name in covered,
         )
         for node, keep in zip(compiled.question.cluster.nodes, outcome.keep, strict=True)
         for machine in (machine_of(node),)
@@ -421,6 +424,7 @@ def new_node(name: str, offer: Offer) -> PlanNode:
         offer=offer.name,
         usd_per_hour=round(offer.micro_usd_per_hour / MICRO, 6),
         action="boot",
+        committed=offer.committed is not None,
     )
 
 

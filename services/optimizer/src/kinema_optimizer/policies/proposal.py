@@ -108,11 +108,11 @@ def _nodes(world: World) -> tuple[PlanNode, ...]:
         there = bool(world.alive[index])
         if site.node is not None:
             machine = machine_of(site.node)
-            offer = ""
+            offer, committed = "", site.name in world.covered
             action: Literal["keep", "boot", "delete"] = "keep" if there else "delete"
         elif site.offer is not None and there:
             machine = (site.offer.machine_type, site.offer.zone, site.offer.capacity_type)
-            offer, action = site.offer.name, "boot"
+            offer, committed, action = site.offer.name, site.offer.committed is not None, "boot"
         else:
             continue
         found.append(
@@ -124,6 +124,7 @@ def _nodes(world: World) -> tuple[PlanNode, ...]:
                 offer=offer,
                 usd_per_hour=site.price / MICRO,
                 action=action,
+                committed=committed,
             )
         )
     return tuple(found)

@@ -13,6 +13,7 @@ import numpy as np
 from kinema_core.events import Amounts, FrozenMap, HostPort, Labels, Node, NodeTerm, Offer, Pod, Taint
 from kinema_core.model.catalog import keeping_unpriced, machine_of, new_node_labels, node_prices
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.commitments import covered_nodes
 from kinema_core.model.daemons import daemon_requests, is_resident, resident_requests
 from kinema_core.model.match import HOSTNAME, node_admits, node_term_matches, parse_taints
 from kinema_core.model.mobility import Mobility, MobilityOptions, listed, mobility, spot_allowed
@@ -188,6 +189,8 @@ class World:
         self.resources = resources_of(self.pods.values())
         self.kinds, self.kind_of = kinds_of(cluster, self.pods.values(), self.resources)
         self.topology = Topology(cluster, [kind.pod for kind in self.kinds], self.kind_of)
+        self.covered = frozenset(covered_nodes(cluster, offers))
+        """Live nodes that a commitment covers."""
         self.offers = tuple(self._open_offers(offers))
         self.templates = tuple(new_site(cluster, offer) for offer in self.offers)
         self.template_room: Ints = np.array(
