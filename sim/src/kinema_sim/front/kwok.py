@@ -1,7 +1,9 @@
 """Machines of the simulated cloud as nodes of a real API server, where KWOK runs them.
 
-The cloud keeps its own record of machines; each that registers there is created as a node here, turns Ready as KWOK
-takes it over, and goes with its machine. So the fake GKE stands beside a real control plane.
+The cloud keeps its own record of machines; each that is Ready there is created as a node here, which KWOK runs, and
+goes with its machine. So the fake GKE stands beside a real control plane. KWOK 0.8 takes only nodes that have its
+annotation when they are created: one that gets it later stays without a lease and never turns Ready. So a machine that
+the cloud has not turned Ready has no node here.
 """
 
 from __future__ import annotations
@@ -76,22 +78,20 @@ class KwokNodes:
                 found = await self._client.get(node_path(name))
                 await self._client.delete(node_path(name), uid(found))
             return
-        with suppress(ConflictError):  # registered before
-            await self._client.create(_NODES, registered(machine))
         if is_ready(machine):
-            mark = {"metadata": {"annotations": {FAKE: "fake"}}}
-            with suppress(NotFoundError):  # another client deleted the node of a machine that runs
-                await self._client.patch(node_path(name), mark)
+            with suppress(ConflictError):  # registered before
+                await self._client.create(_NODES, registered(machine))
 
 
 def registered(machine: Obj) -> Obj:
-    """Return a node as its kubelet registers it; KWOK runs it once it has its annotation."""
+    """Return a node for KWOK, which sets its conditions."""
     name = machine["metadata"]["name"]
     kept = copy.deepcopy({key: machine[key] for key in ("apiVersion", "kind", "spec", "status")})
-    usage = {_USAGE: f"/metrics/nodes/{name}/metrics/resource"}
+    kept["status"].pop("conditions", None)
+    marks = {FAKE: "fake", _USAGE: f"/metrics/nodes/{name}/metrics/resource"}
     return {
         **kept,
-        "metadata": {"name": name, "labels": dict(machine["metadata"]["labels"]), "annotations": usage},
+        "metadata": {"name": name, "labels": dict(machine["metadata"]["labels"]), "annotations": marks},
     }
 
 
