@@ -29,13 +29,13 @@ def fragmented_plan() -> tuple[Cluster, Plan]:
 
 def small_plan() -> tuple[Cluster, Plan]:
     """Two pods of one Deployment leave one node for another that is there already."""
-    before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2", "n2"], cpu=500))
+    before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2", "n2"], cpu=500, max_surge="100%"))
     return _checked(before, plan_for(before, offers(), to={"shop/web-1": "n1", "shop/web-2": "n1"}, delete=["n2"]))
 
 
 def booted_plan() -> tuple[Cluster, Plan]:
     """Two pods of one Deployment leave two nodes for a smaller one that has to be booted."""
-    before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"], cpu=500))
+    before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"], cpu=500, max_surge="100%"))
     to = {pod.key: "kinema-1" for pod in before.pods}
     boot = {"kinema-1": "m2/a/on-demand"}
     return _checked(before, plan_for(before, offers(), to=to, boot=boot, delete=["n1", "n2"]))

@@ -219,6 +219,7 @@ def deployed(
     annotations: Mapping[str, str] | None = None,
     pod_annotations: Mapping[str, str] | None = None,
     rules: PlacementRules = NO_RULES,
+    max_surge: str = "25%",
     **more: Any,
 ) -> tuple[ClusterObject, ...]:
     """A Deployment, its ReplicaSet `<name>-rs` and a pod `<name>-<i>` for each place (None: pending).
@@ -228,7 +229,7 @@ def deployed(
     mine = labels if labels is not None else {"app": name}
     shared: dict[str, Any] = {"namespace": namespace, "cpu": cpu, "memory": memory, "labels": mine, "rules": rules}
     ready = {"ready": sum(place is not None for place in on)}
-    top = deployment(name, replicas=len(on), annotations=annotations, **shared, **ready)
+    top = deployment(name, replicas=len(on), annotations=annotations, max_surge=max_surge, **shared, **ready)
     set_ = replica_set(f"{name}-rs", replicas=len(on), owner=top, **shared, **ready)
     pods = [
         pod(f"{name}-{index}", node=place, owner=set_, annotations=pod_annotations, **shared, **more)

