@@ -22,6 +22,7 @@ import json
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -89,6 +90,9 @@ _FLAGS: Final = {
 _NAMESPACE: Final = "default"
 _PODS: Final = f"/api/v1/namespaces/{_NAMESPACE}/pods"
 _DEPLOYMENTS: Final = f"/apis/apps/v1/namespaces/{_NAMESPACE}/deployments"
+_NODE_CPU: Final = 4000
+"""Millicores of a node, as `tests.controlplane.nodes` makes them."""
+_POD_CPU: Final = 200
 _ABREAST: Final = 16
 """Requests at a time."""
 _LONGEST_SECONDS: Final = 90.0
@@ -127,14 +131,17 @@ def _spec(cpu: int) -> Json:
 
 def _deployment(name: str, replicas: int, priority: str) -> Json:
     labels = {"app": name}
-    spec = {**_spec(200), **({"priorityClassName": priority} if priority else {})}
+    spec = {**_spec(_POD_CPU), **({"priorityClassName": priority} if priority else {})}
     template = {"metadata": {"labels": labels}, "spec": spec}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
 
 
 async def _fill(api: FencedClient, size: Size, priority: str) -> list[str]:
-    """Create nodes, pods that take different shares of them, and the workloads; return the nodes with room."""
+    """Create nodes, pods that take different shares of them, and the workloads; return the nodes with room for a move.
+
+    A scheduler that packs fills some nodes with the workloads' first pods: no plan would lead any more there.
+    """
     leaving = [{"key": DISRUPTED, "value": "it-1", "effect": "NoSchedule"}]
     names = [f"node-{number:04d}" for number in range(size.nodes)]
     Random(7).shuffle(names)
@@ -151,8 +158,10 @@ async def _fill(api: FencedClient, size: Size, priority: str) -> list[str]:
     await _side_by_side(api.create(_PODS, body) for body in fillers)
     workloads = [_deployment(f"web-{number}", size.replicas, priority) for number in range(size.workloads)]
     await _side_by_side(api.create(_DEPLOYMENTS, body) for body in workloads)
-    await _bound(api, len(fillers) + size.workloads * size.replicas)
-    return with_room
+    used = Counter[str]()
+    for pod in await _bound(api, len(fillers) + size.workloads * size.replicas):
+        used[pod["spec"].get("nodeName", "")] += _cpu(pod)
+    return [name for name in with_room if used[name] + size.moved * _POD_CPU <= _NODE_CPU]
 
 
 async def _bound(api: FencedClient, count: int) -> list[Json]:
@@ -368,7 +377,7 @@ async def _crowd(api: FencedClient, name: str) -> None:
     """Fill a node, so that it takes no pod more."""
     pods = await api.items(_PODS, fieldSelector=f"spec.nodeName={name}")
     used = sum(_cpu(pod) for pod in pods)
-    spec = {**_spec(4000 - used - 100), "nodeName": name}
+    spec = {**_spec(_NODE_CPU - used - 100), "nodeName": name}
     await api.create(_PODS, {"metadata": {"name": f"crowd-{name}"}, "spec": spec})
 
 
