@@ -118,7 +118,7 @@ def main(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Find the cheapest set of nodes for your Kubernetes workloads, and migrate to it without downtime."""
+    """Find the cheapest set of nodes for your Kubernetes workloads, and move to it while services stay up."""
 
 
 def _command(short: str, *examples: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -541,9 +541,9 @@ def diff(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     raise typer.Exit(run_diff(options))
 
 
-@_command("Abort the running plan and roll it back", "kinema abort --reason 'wrong window'")
+@_command("End the running plan after the moves under way", "kinema abort --reason 'wrong window'")
 def abort(nats: Nats = BROKER, cluster: ClusterName = "", reason: Reason = "", output: Output = Format.TABLE) -> None:
-    """Abort the running plan and roll it back.
+    """End the running plan after the moves under way; what it has saved stays.
 
     The next plan may have the same aim; `kinema pause` first, to keep it from being executed.
     """

@@ -88,10 +88,10 @@ async def test_a_claim_that_nobody_holds_goes_too(kubeconfig: Path) -> None:
 async def test_the_claim_of_a_kinema_that_acts_stays(kubeconfig: Path) -> None:
     """Who acts is named, and keeps the Lease as it is."""
     api = await connect(str(kubeconfig))
-    other = ClusterClaim(api, "other", process="`kinema up` on host7", seconds=2)
+    other = ClusterClaim(api, "other", process="`kinema up` on host7", seconds=4)
     await other.take()
     keeping = asyncio.create_task(other.keep(lambda _: None))
-    said = await release_cluster(kubeconfig, seconds=2)
+    said = await release_cluster(kubeconfig, seconds=4)
     keeping.cancel()
     assert said == (
         "Lease kube-system/kinema: stays, as `kinema up` on host7 acts on this cluster; run this again when that has "

@@ -25,7 +25,16 @@ from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, Supervisor
 from kinema_cli.local.settings import read_service_settings
-from kinema_cli.local.up import UpOptions, _keep_broker, _pipeline_options, _run, _what_runs, instance_name, run_up
+from kinema_cli.local.up import (
+    UpOptions,
+    _keep_broker,
+    _keep_to_cluster,
+    _pipeline_options,
+    _run,
+    _what_runs,
+    instance_name,
+    run_up,
+)
 from kinema_core.runtime.settings import load
 from kinema_kubernetes.claim import ClusterClaim
 from kinema_kubernetes.client import connect
@@ -403,6 +412,28 @@ async def test_a_second_kinema_on_the_cluster_is_refused(tmp_path: Path, capsys:
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"error: startup aborted: another Kinema acts on this cluster: {elsewhere}, as Lease ")
     assert not (tmp_path / "up" / "logs").exists()
+
+
+@pytest.mark.connected
+async def test_streams_of_another_cluster_of_this_name_are_not_used(tmp_path: Path) -> None:
+    """A cluster that was made again has the old names, not the old uids; nothing is started, and the error says so."""
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
+        options = PipelineOptions(
+            directory=tmp_path / "up",
+            cluster="c1",
+            kubeconfig=world.kubeconfig,
+            provider={"kind": "sim", "url": world.url},
+            settings={"rescheduler": {"steering": True}},
+        )
+        options.directory.mkdir()
+        await _keep_to_cluster(options)
+        await _keep_to_cluster(options)
+        note = options.directory / "cluster-uid"
+        assert note.read_text()
+        note.write_text("another\n")
+        with pytest.raises(InputError, match=r"streams of another cluster of the name c1 .* had uid another, now"):
+            await _run(options)
+    assert not (options.directory / "logs").exists()
 
 
 @pytest.mark.connected

@@ -39,6 +39,7 @@ ONLY_AFTER_RESTART: Final = (
 )
 _UNTIL_RESTART: Final = "it has no effect until the API server restarts; plans run with more pods elsewhere"
 _STAYS: Final = "stays, as "
+_POLICY_STAYS: Final = "placement policy: not removed"
 _IN_GOOD_ORDER: Final = "a plan is running; let it end or `kinema abort` it, end that Kinema, run this again"
 
 
@@ -148,17 +149,20 @@ def size_in_bytes(option: str, text: str) -> int:
 
 
 async def _apply(wish: Steering) -> tuple[list[str], str]:
-    """Install or remove the policy, and with its removal the Lease where no Kinema holds it.
+    """Install the policy; or remove it, and the Lease, where no Kinema acts and no plan has left markers.
 
-    Returns what was done, and the markers of a plan that stay on nodes.
+    Returns what was done, and what is in the way of a removal.
     """
-    done = [await steer(wish)]
     if wish.on or wish.kubeconfig is None:
-        return done, ""
+        return [await steer(wish)], ""
     claim = await release_cluster(wish.kubeconfig, context=wish.context)
     marks = await markers_in(wish.kubeconfig, context=wish.context)
-    advice = _IN_GOOD_ORDER if _STAYS in claim else f"{GO_ON}; {marks.by_hand}"
-    return [*done, claim], f"{marks.text}: {advice}" if marks else ""
+    if marks:
+        advice = _IN_GOOD_ORDER if _STAYS in claim else f"{GO_ON}; {marks.by_hand}"
+        return [claim, _POLICY_STAYS], f"{marks.text}: {advice}"
+    if _STAYS in claim:
+        return [_POLICY_STAYS], claim
+    return [await steer(wish), claim], ""
 
 
 async def release_cluster(kubeconfig: Path, seconds: float = 15.0, *, context: str = "") -> str:

@@ -29,6 +29,7 @@ from kinema_kubernetes.claim import ClaimedError, ClusterClaim
 from kinema_kubernetes.client import connect
 from kinema_kubernetes.errors import KubernetesError
 from kinema_kubernetes.kubeconfig import current_context, kubeconfig_files
+from kinema_kubernetes.objects import uid
 
 CONFLICT = 4
 LOOK_SECONDS = 2.0
@@ -117,6 +118,8 @@ async def _run(options: PipelineOptions) -> int:
     pipeline = LocalPipeline(options)
     stopping = stop_event()
     try:
+        if options.nats is None:
+            await _keep_to_cluster(options)
         await pipeline.open()
         await _claim(options, await pipeline.bus.identity())
         steering = await _steered(options) if options.settings["rescheduler"]["steering"] else ""
@@ -203,6 +206,30 @@ async def _last_words(pipeline: LocalPipeline, *, steers: bool) -> str:
         "ended; the placement policy stays installed and has no effect without a running plan. "
         f"To uninstall Kinema, `{_undo(options)}` removes it; {ONLY_AFTER_RESTART}"
     )
+
+
+async def _keep_to_cluster(options: PipelineOptions) -> None:
+    """Note which cluster the streams of the directory are about, by what no two clusters have in common.
+
+    A cluster that is made again under its old name has nodes and pods of the old names: a plan that the streams hold
+    would be executed there.
+
+    Raises:
+        InputError: they are about another one.
+    """
+    api = await connect(str(options.kubeconfig), context=options.context)
+    try:
+        now = uid(await api.get("/api/v1/namespaces/kube-system"))
+    finally:
+        await api.close()
+    file = options.directory / "cluster-uid"
+    before = file.read_text(encoding="utf-8").strip() if file.exists() else now
+    if before != now:
+        message = f"--out {options.directory} holds the streams of another cluster of the name {options.cluster}"
+        raise InputError(
+            f"{message} (namespace kube-system had uid {before}, now {now}); delete it, or name another directory"
+        )
+    file.write_text(f"{now}\n", encoding="utf-8")
 
 
 async def _claim(options: PipelineOptions, holder: str) -> None:
