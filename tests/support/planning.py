@@ -6,7 +6,12 @@ from typing import Any, Final
 
 from kinema_optimizer.settings import PlanningSettings
 
-_UNGUARDED: Final[dict[str, Any]] = {"max_moves_fraction": 1.0, "redundancy": False, "headroom": 0}
+_UNGUARDED: Final[dict[str, Any]] = {
+    "max_moves_fraction": 1.0,
+    "redundancy": False,
+    "headroom": 0,
+    "expected_use_fraction": 0.0,
+}
 
 
 def unguarded(**given: Any) -> PlanningSettings:

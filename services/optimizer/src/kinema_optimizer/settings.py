@@ -62,6 +62,10 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     scope: tuple[dict[str, str], ...] = ()
     """Nodes that are Kinema's: those that have all labels of any of these. Others stay with their pods, and new nodes
     have such labels too. Empty: every node. The decider needs the same value."""
+    expected_use_fraction: float = 0.5
+    """Fraction of the room that a node bought for pending pods leaves, of which the next pods are expected to make use:
+    so much of what the room is worth for the cluster's mix of requests counts as no cost of the plan. 0: the least cost
+    for the pods that wait."""
     autoscale_moves: bool = False
     """Running pods may be moved for pending ones where that is cheaper than a new node, moves at their price."""
     move_price_usd: float | None = None
@@ -115,6 +119,7 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             ("headroom", 0, _MOST_HEADROOM),
             ("max_moves", 0, _MOST_MOVES),
             ("max_moves_fraction", 0, 1),
+            ("expected_use_fraction", 0, 0.9),
             ("preference_price_usd", 0, 1),
             ("seed", 0, _SEEDS - 1),
             ("workers", 1, _MOST_WORKERS),

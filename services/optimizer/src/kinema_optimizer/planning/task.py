@@ -27,6 +27,7 @@ from kinema_optimizer.planning.portfolio import count_unplaced
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.request.balance import balanced
+from kinema_optimizer.request.growth import NO_GROWTH, Growth
 from kinema_optimizer.request.headroom import without_placeholders_in
 from kinema_optimizer.request.objective import MICRO, Objective, affordable, raised, served_purpose
 from kinema_optimizer.request.restate import Frame, framed
@@ -73,6 +74,7 @@ class Request:
             limits=settings.limits,
             usable=settings.usable,
             left=self._room_to_leave(cluster, objective, forecasts),
+            growth=self._growth(),
         )
         question = Question(
             frame.cluster,
@@ -91,6 +93,11 @@ class Request:
             movable = frozenset(mobility(frame.cluster, self.now, question.options).strategy)
             question = replace(question, unmoved=movable, still=True)
         return Task(frame, *_solvable(question, objective, self.stop))
+
+    def _growth(self) -> Growth:
+        """Return the growth that a plan for pending pods is to expect; one that saves expects none."""
+        settings = self.settings
+        return Growth(settings.expected_use_fraction, settings.allow_spot) if self.mode == "autoscale" else NO_GROWTH
 
     def _room_to_leave(
         self, cluster: Cluster, objective: Objective, forecasts: tuple[WorkloadForecast, ...]
