@@ -8,6 +8,7 @@ import pytest
 from tests.observer.kube_json import JSON, container, node, raw, thing
 
 from kinema_core.events import (
+    Autoscaler,
     ClusterObject,
     Namespace,
     Node,
@@ -329,6 +330,14 @@ def test_odd_metadata_is_quarantined_too(value: JSON, path: str) -> None:
     assert found.path == path
     assert found == read(value)
     assert found.object.startswith("Node ")
+
+
+@pytest.mark.parametrize(("labels", "made_by"), [({}, ""), ({"scaledobject.keda.sh/name": "queue"}, "queue")])
+def test_an_autoscaler_names_the_scaled_object_that_made_it(labels: dict[str, str], made_by: str) -> None:
+    """KEDA sets the limits of such a one again and again."""
+    spec = {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 3}
+    metadata = {"name": "keda-hpa-web", "namespace": "shop", "uid": "u1", "labels": labels}
+    assert read_as(Autoscaler, odd(HPA, metadata, spec)).scaled_object == made_by
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,17 @@ from kinema_rescheduler.names import DISRUPTED
 from kinema_rescheduler.plan.limits import Limits
 
 
-def autoscaled(limits: Limits | None = None) -> World:
-    """A world with an HPA on web."""
+def autoscaled(limits: Limits | None = None, scaled_object: str = "") -> World:
+    """A world with an HPA on web, perhaps one that KEDA made."""
     before, plan = small_plan()
-    scaler = Autoscaler(name="web", namespace="shop", uid="hpa", target_kind="Deployment", target_name="web")
+    scaler = Autoscaler(
+        name="web",
+        namespace="shop",
+        uid="hpa",
+        target_kind="Deployment",
+        target_name="web",
+        scaled_object=scaled_object,
+    )
     return World(from_objects([*all_objects(before), scaler]), plan, limits=limits)
 
 
@@ -43,9 +50,13 @@ async def test_autoscaler_takes_the_surplus_back_when_new_pods_are_ready() -> No
     assert len(world.intents("surge-up")) == 1
 
 
-async def test_autoscaler_that_always_takes_back_leaves_the_workload_alone() -> None:
-    """After so many moves without effect the workload stays, its node with it, and nothing of Kinema's."""
-    world = autoscaled(Limits(rounds=2))
+@pytest.mark.parametrize(("scaled_object", "rounds"), [("", 2), ("queue", 1)], ids=["own", "of-keda"])
+async def test_autoscaler_that_always_takes_back_leaves_the_workload_alone(scaled_object: str, rounds: int) -> None:
+    """After so many moves without effect the workload stays, its node with it, and nothing of Kinema's.
+
+    KEDA sets the limits that Kinema would raise: what it reverted once is not tried again.
+    """
+    world = autoscaled(Limits(rounds=2), scaled_object)
 
     def take_back() -> None:
         if surging(world)():
@@ -54,6 +65,7 @@ async def test_autoscaler_that_always_takes_back_leaves_the_workload_alone() -> 
     world.on_second = take_back
     await world.completes("n1", "n2")
     assert world.verdicts() == {f"skip/{WEB}": "taken-back", "keep/n2": "not-empty"}
+    assert len(world.intents("surge-up")) == rounds
 
 
 async def test_autoscaler_that_wants_more_is_obeyed() -> None:

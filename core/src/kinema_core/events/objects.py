@@ -308,6 +308,8 @@ class Autoscaler(_Namespaced, frozen=True, kw_only=True, tag="Autoscaler", tag_f
     current: int = 0
     desired: int = 0
     metrics: tuple[AutoscalerMetric, ...] = ()
+    scaled_object: str = ""
+    """The KEDA ScaledObject that made it and sets its limits again and again; empty where none did."""
 
 
 class Volume(_ClusterScoped, frozen=True, kw_only=True, tag="Volume", tag_field="kind"):

@@ -41,7 +41,7 @@ GITOPS: Final[dict[str, str]] = {
 }
 """Labels and annotations of objects that a GitOps tool applies, and which one does."""
 KEDA: Final = "scaledobject.keda.sh/name"
-"""Label of a horizontal pod autoscaler whose limits KEDA sets, again and again."""
+"""Label of a horizontal pod autoscaler whose limits KEDA sets, again and again: the name of its ScaledObject."""
 
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"

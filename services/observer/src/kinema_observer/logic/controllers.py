@@ -21,6 +21,7 @@ from kinema_core.events import (
 )
 from kinema_core.model.quantity import QuantityError, parse_cpu
 from kinema_core.model.resources import total
+from kinema_core.model.vocabulary import KEDA
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic import wire
 from kinema_observer.logic.pods import template_of
@@ -164,6 +165,7 @@ def autoscaler_of(found: wire.Autoscaler) -> Autoscaler:
         current=status.current_replicas or 0,
         desired=status.desired_replicas or 0,
         metrics=_metrics(spec.metrics or (), status.current_metrics or ()),
+        scaled_object=labels_of(meta.labels).get(KEDA, ""),
     )
 
 

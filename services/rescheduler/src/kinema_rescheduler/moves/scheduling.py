@@ -18,7 +18,7 @@ from kinema_rescheduler.moves.roll import begin_roll, resize_in_place, resized, 
 from kinema_rescheduler.moves.room import Room, free_room
 from kinema_rescheduler.moves.surge import restoring, surge, unfinished
 from kinema_rescheduler.moves.waiting import hopeless
-from kinema_rescheduler.moves.workloads import WorkloadMoves, movers
+from kinema_rescheduler.moves.workloads import WorkloadMoves, autoscalers_of, movers
 from kinema_rescheduler.names import unit_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext
 
@@ -311,7 +311,7 @@ def _begin_one(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later:
     ineffective = _ineffective(ctx, item)
     if ineffective:
         last = ineffective[-1]
-        if len(ineffective) >= ctx.limits.rounds:
+        if len(ineffective) >= _rounds(ctx, item):
             reason = last.result if last.state == "failed" else "taken-back"
             return fail(ctx, item, reason, f"{len(ineffective)} moves had no effect, the last: {last.detail or reason}")
         if last.state == "failed" and not ctx.passed(last.ended, ctx.limits.pause_seconds(len(ineffective))):
@@ -342,6 +342,12 @@ def _ineffective(ctx: ExecutionContext, item: WorkloadMoves) -> list[Progress]:
             if progress is not None and leaving.intersection(progress.step.pods):
                 found.append(progress)
     return found
+
+
+def _rounds(ctx: ExecutionContext, item: WorkloadMoves) -> int:
+    """Return how many moves may have no effect. Under KEDA the next would go as the last did."""
+    scalers = autoscalers_of(ctx.cluster, item.workload) if item.workload is not None else ()
+    return 1 if any(scaler.scaled_object for scaler in scalers) else ctx.limits.rounds
 
 
 def _begin_roll(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> MoveDecision:

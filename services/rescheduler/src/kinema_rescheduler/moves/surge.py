@@ -11,7 +11,7 @@ from datetime import timedelta
 from kinema_core.events import Pod, Step, Workload
 from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, fail, homeless, skip, steered
-from kinema_rescheduler.moves.workloads import WorkloadMoves, autoscaled
+from kinema_rescheduler.moves.workloads import WorkloadMoves, autoscalers_of
 from kinema_rescheduler.names import unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
 
@@ -77,7 +77,7 @@ def _awaiting(  # noqa: PLR0911 - a state machine: one return per state
 ) -> MoveDecision:
     """Wait for the surplus that was asked for, or notice that another client took it back."""
     if workload.replicas != up.step.replicas_to:
-        if autoscaled(ctx.cluster, workload):
+        if autoscalers_of(ctx.cluster, workload):
             return OVER  # its autoscaler took the surplus back or wants more by now: a new move sees what is left to do
         return skip(
             ctx,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kinema_core.events import Amounts, Placement, Pod, StepKind, Strategy, Workload
+from kinema_core.events import Amounts, Autoscaler, Placement, Pod, StepKind, Strategy, Workload
 from kinema_core.model.budgets import scaled
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.foreign import foreign_deletion
@@ -154,11 +154,12 @@ def _strategy(ctx: ExecutionContext, key: str, victims: list[Pod], places: Mappi
     return "stay" if forbidden or way == "rolling" else way
 
 
-def autoscaled(cluster: Cluster, workload: Workload) -> bool:
-    """Return whether a horizontal pod autoscaler sets the workload's replicas."""
-    return any(
-        scaler.namespace == workload.namespace
+def autoscalers_of(cluster: Cluster, workload: Workload) -> tuple[Autoscaler, ...]:
+    """Return the horizontal pod autoscalers that set the workload's replicas: one, where its owners agree."""
+    return tuple(
+        scaler
+        for scaler in cluster.autoscalers
+        if scaler.namespace == workload.namespace
         and scaler.target_kind == workload.type
         and scaler.target_name == workload.name
-        for scaler in cluster.autoscalers
     )

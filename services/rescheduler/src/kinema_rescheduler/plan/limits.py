@@ -71,7 +71,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Number of attempts at a step."""
     rounds: int = 5
     """Number of moves of one workload that may have no effect, for example because its autoscaler removed the new
-    pods."""
+    pods. One where KEDA sets the autoscaler's limits."""
     max_parallel_moves: int = 32
     """Number of workloads that move at the same time."""
     max_parallel_marks: int = 32
