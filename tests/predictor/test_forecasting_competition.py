@@ -18,6 +18,7 @@ from kinema_predictor.forecasting.competition import (
     fitted,
     origins_of,
     pinball,
+    typical_loss,
     upper_quantile,
 )
 from kinema_predictor.forecasting.models import MODELS
@@ -137,3 +138,24 @@ def _bytes(threads: str) -> bytes:
 def test_one_thread_and_eight_give_the_same_bytes() -> None:
     """Threads are fixed in the process: an environment that asks for eight changes no bit."""
     assert _bytes("1") == _bytes("8")
+
+
+def test_a_surprise_to_all_models_does_not_hide_how_they_differ() -> None:
+    """Losses of 1, 1, 10 and of 2, 2, 10 are 17% apart in the mean, within the margin; typical losses are 43% apart.
+
+    The floor is a tenth of the better mean: (2.4² × 10.4) / (1.4² × 10.4), to the power 1/3.
+    """
+    first, second = (np.repeat([low, low, 10.0], 2) for low in (1.0, 2.0))
+    losses = np.stack([first, second])[None]
+    found = typical_loss(losses, [2, 2, 2], truth=np.full((1, 6), 50.0))[0]
+    assert found[1] / found[0] == pytest.approx((2.4 / 1.4) ** (2 / 3))
+    assert found[1] / found[0] > 1 + LEAVE
+
+
+def test_a_loss_that_is_the_same_in_all_folds_is_the_typical_one() -> None:
+    """Folds weigh by their steps, and one without any loss does not make a model perfect."""
+    same = np.full((1, 1, 6), 3.0)
+    assert typical_loss(same, [4, 2], truth=np.ones((1, 6)))[0, 0] == pytest.approx(3.0)
+    losses = np.array([[[0.0] * 6, [0.0, 0.0, 0.0, 0.0, 5.0, 5.0]]])
+    perfect, other = typical_loss(losses, [4, 2], truth=np.ones((1, 6)))[0]
+    assert other > 100 * perfect

@@ -254,7 +254,7 @@ class UsageBand(Wire, frozen=True, kw_only=True, omit_defaults=False):
     above: float
     """Share of the back-test's steps above the band; 1 less the quantile where it is calibrated."""
     loss: float
-    """Pinball loss of the best model in the back-test."""
+    """Pinball loss of the best model in the back-test, the geometric mean over its folds."""
     vpa_loss: float
     """The same of a histogram with a half-life of a day."""
 

@@ -6,8 +6,10 @@ weight halves with every horizon, or every three days where the horizon is a day
 decide on Monday. A weight is a stride: of an older fold fewer steps are taken.
 
 Calibration is split conformal prediction (Vovk et al. 2005; Romano et al. 2019 for models of quantiles): the quantile
-of the errors is added to the path. The loss of a model is the pinball loss of the path so corrected, at the quantile
-that is provisioned.
+of the errors is added to the path. The loss of a model in a fold is the pinball loss of the path so corrected, at the
+quantile that is provisioned; its loss in the back-test is the geometric mean over the folds (Davydenko, Fildes 2013).
+What no model saw coming is most of the loss of all of them in its fold: in an arithmetic mean it hides how they differ
+in every other one.
 
 The forecast is the mean of the models that the best one does not beat by a margin. A model that took part before leaves
 later than a new one enters, so that noise changes nothing.
@@ -34,6 +36,8 @@ ENTER: Final = 0.20
 """A model takes part when its loss is at most this share above the best one's,"""
 LEAVE: Final = 0.30
 """and takes part no longer when it is this share above it."""
+ALIKE: Final = 0.1
+"""Losses in a fold that are less than this share of the best model's mean loss apart are hardly a difference."""
 SPREAD: Final = 64
 """Quantiles by which errors are described."""
 DRIFT: Final = 0.20
@@ -47,7 +51,7 @@ class Outcome:
     models: tuple[str, ...]
     """By name, those that had enough history."""
     losses: Array
-    """(n, m) pinball loss in the back-test, in the unit of the series."""
+    """(n, m) geometric mean over the folds of the pinball loss, in the unit of the series."""
     offsets: Array
     """(n, m) what calibration adds to a path."""
     chosen: NDArray[np.bool_]
@@ -94,19 +98,21 @@ def compete(
     if not able:
         raise ValueError(f"{series.shape[1]} steps are too few for a back-test of {task.horizon} steps")
     origins = origins_of(task, series.shape[1], max(model.days for model in able))
-    truth = _sampled([series[:, origin : origin + task.horizon] for origin in origins], task)
+    strides = _strides(task, len(origins))
+    truth = _sampled([series[:, origin : origin + task.horizon] for origin in origins], strides)
     losses, offsets, forecasts = [], [], []
     for model in able:
-        path = _sampled(model.paths(series, origins, task), task)
-        offset, loss = _calibrated(truth - path, task.quantile, as_is=model.is_quantile)
-        losses.append(loss)
+        path = _sampled(model.paths(series, origins, task), strides)
+        offset = _offset(truth - path, task.quantile, as_is=model.is_quantile)
+        forecast = path + offset[:, None]
+        losses.append(pinball(truth - forecast, task.quantile))
         offsets.append(offset)
-        forecasts.append(path + offset[:, None])
-    loss = np.stack(losses, axis=1)
+        forecasts.append(forecast)
+    loss = typical_loss(np.stack(losses, axis=1), [-(-task.horizon // stride) for stride in strides], truth)
     chosen = _choice(loss, [model.name for model in able], before)
     total = np.zeros_like(truth)
-    for index, path in enumerate(forecasts):
-        total += np.where(chosen[:, index, None], path, 0.0)
+    for index, forecast in enumerate(forecasts):
+        total += np.where(chosen[:, index, None], forecast, 0.0)
     errors = truth - total / chosen.sum(axis=1)[:, None]
     return Outcome(
         models=tuple(model.name for model in able),
@@ -139,10 +145,14 @@ def level_for(upper: Array, spread: Array, quantile: float) -> Array:
     return np.maximum(upper_quantile(possible, quantile + DRIFT * (1 - quantile)), 0.0)
 
 
-def _sampled(folds: Sequence[Array], task: Task) -> Array:
-    """Return of each fold, newest first, every k-th step: k doubles with every half-life back."""
+def _strides(task: Task, folds: int) -> list[int]:
+    """Return for each fold, newest first, of how many steps one counts: it doubles with every half-life back."""
     half_life = 1.0 if task.horizon < task.per_day else max(1.0, HALF_LIFE_DAYS * task.per_day / task.horizon)
-    strides = [max(1, min(task.horizon, round(2 ** (index / 2 / half_life)))) for index in range(len(folds))]
+    return [max(1, min(task.horizon, round(2 ** (index / 2 / half_life)))) for index in range(folds)]
+
+
+def _sampled(folds: Sequence[Array], strides: Sequence[int]) -> Array:
+    """Return of each fold every k-th step, by its stride k, side by side."""
     return np.concatenate([fold[:, ::stride] for fold, stride in zip(folds, strides, strict=True)], axis=1)
 
 
@@ -151,16 +161,31 @@ def pinball(errors: Array, quantile: float) -> Array:
     return np.maximum(quantile * errors, (quantile - 1) * errors)
 
 
-def _calibrated(errors: Array, quantile: float, *, as_is: bool) -> tuple[Array, Array]:
-    """Return (n,) what to add to the paths, and (n,) the loss that remains."""
+def _offset(errors: Array, quantile: float, *, as_is: bool) -> Array:
+    """Return (n,) what to add to the paths."""
     offset = upper_quantile(errors, quantile + DRIFT * (1 - quantile))
-    loss = pinball(errors - offset[:, None], quantile).mean(axis=1)
     if as_is:
         # A model of the quantile has seen more than the folds: correcting it has to pay by the margin.
-        plain = pinball(errors, quantile).mean(axis=1)
-        fine = plain <= (1 + ENTER) * loss
-        offset, loss = np.where(fine, 0.0, offset), np.where(fine, plain, loss)
-    return offset, loss
+        loss = pinball(errors - offset[:, None], quantile).mean(axis=1)
+        offset = np.where(pinball(errors, quantile).mean(axis=1) <= (1 + ENTER) * loss, 0.0, offset)
+    return offset
+
+
+def typical_loss(losses: Array, sizes: Sequence[int], truth: Array) -> Array:
+    """Return (n, m) the geometric mean over folds of the mean loss in each; a fold weighs by its steps.
+
+    Args:
+        losses: (n, m, k) of every step, fold after fold.
+        sizes: steps of each fold.
+        truth: (n, k), of which a millionth is no loss.
+    """
+    counts = np.array(sizes, dtype=np.float64)
+    begins = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    by_fold = np.add.reduceat(losses, begins, axis=2) / counts
+    best = losses.mean(axis=2).min(axis=1)
+    floor = np.maximum(ALIKE * best, np.maximum(1e-6 * truth.mean(axis=1), 1e-12))[:, None, None]
+    found: Array = np.exp((np.log(by_fold + floor) * (counts / counts.sum())).sum(axis=2)) / (1 + ALIKE)
+    return found
 
 
 def upper_quantile(rows: Array, quantile: float) -> Array:

@@ -31,7 +31,7 @@ class Trace:
     tested: Array
     """(horizon,) the edge as it was forecast a horizon before `end`, for the last steps of `usage`."""
     losses: tuple[tuple[str, float], ...]
-    """Pinball loss of every model that could be judged, the best first."""
+    """Loss in the back-test of every model that could be judged, the best first."""
 
 
 def retrace(history: History, workload: str, judged: UsageBand, capacity: float) -> Trace:
