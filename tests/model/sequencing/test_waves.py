@@ -150,6 +150,7 @@ def test_without_a_machine_to_rent_the_stuck_pods_are_named() -> None:
     on = swap()
     plan, transition = ordered(on, (offer("m4", available=0),), to=SWAPPED)
     assert transition.stuck == ("shop/a-0", "shop/b-0")
+    assert set(transition.obstacles.values()) == {"room"}
     assert (plan.steps, plan.temporary, transition.waves) == ((), (), 0)
 
 
@@ -247,7 +248,7 @@ def test_a_full_zone_is_left_by_way_of_another_one() -> None:
         on = cluster(nodes, deployed("a", ["a1", "a1", "b1"], rules=rules))
         _, transition = ordered(on, to={"shop/a-0": "a2"})
         assert told(transition) == expected
-        assert transition.stuck == (() if expected else ("shop/a-0",))
+        assert transition.obstacles == ({} if expected else {"shop/a-0": "topology spread"})
 
 
 def even(key: str, app: str = "a") -> PlacementRules:
@@ -307,7 +308,7 @@ def test_whom_anti_affinity_does_not_mean_comes_where_it_is_broken() -> None:
     on = cluster(nodes, deployed("b", ["n1", "n1", "n2"], rules=apart), deployed("a", ["n2"], rules=near))
     assert ordered(on, to={"shop/a-0": "n1"})[1].stuck == ()
     refused = order_transition(plan_for(on, offers(), to={"shop/b-2": "n1"}), on, offers(), now=NOW)
-    assert refused.stuck == ("shop/b-2",)
+    assert refused.obstacles == {"shop/b-2": "pod anti-affinity"}
 
 
 def test_stopped_pods_make_way_once_more() -> None:

@@ -12,7 +12,7 @@ from tests.support.builders import cluster, deployed, node, offer
 
 from kinema_core.events import Plan
 from kinema_optimizer.planning import planner
-from kinema_optimizer.planning.ordering import order_once
+from kinema_optimizer.planning.ordering import Stuck, order_once
 from kinema_optimizer.planning.plan import nothing
 from kinema_optimizer.planning.portfolio import Portfolio, SolverResult
 
@@ -63,15 +63,20 @@ def test_moves_that_were_taken_out_for_want_of_an_order_are_counted() -> None:
     assert (actions(found)["n1"], actions(found)["n2"], found.moves) == ("keep", "delete", 1)
     assert found.figures["kept_in_place_without_an_order"] == 2
     assert found.cost.lower_bound < found.cost.after
+    blamed = [one for one in found.constraint_costs if one.constraint.startswith("order of moves")]
+    assert [(one.constraint, one.usd_per_hour) for one in blamed] == [
+        ("order of moves: pod affinity", found.solve.lost_to_order)
+    ]
+    assert found.solve.lost_to_order > 0
 
 
 def test_the_cheaper_of_two_ordered_plans_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A next best answer of the exact model that is dearer than the first is compared with that of the search."""
     state = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"], cpu=300))
 
-    def dear(portfolio: Portfolio, result: SolverResult) -> tuple[SolverResult, Plan, frozenset[str]]:
+    def dear(portfolio: Portfolio, result: SolverResult) -> tuple[SolverResult, Plan, Stuck]:
         problem = portfolio.problem
-        return replace(result), order_once(problem, nothing(problem))[0], frozenset({"shop/web-0"})
+        return replace(result), order_once(problem, nothing(problem))[0], {"shop/web-0": "room"}
 
     monkeypatch.setattr(planner, "_order", dear)
     assert actions(plan(state, (offer("m4"),))) in ({"n1": "keep", "n2": "delete"}, {"n1": "delete", "n2": "keep"})

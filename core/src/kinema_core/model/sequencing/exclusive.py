@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 from kinema_core.events import HostPort, Pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import ports_clash
 from kinema_core.model.sequencing.movers import Mover
+
+PORTS: Final = "host ports"
+VOLUMES: Final = "volumes"
 
 
 class ExclusiveResources:
@@ -23,6 +27,8 @@ class ExclusiveResources:
         self._users: dict[str, Counter[str]] = {}
         self._for_many: set[str] = set()
         self._wave: list[tuple[Mover, str | None, str]] = []
+        self.taken = ""
+        """Kind of what the move that was asked for last cannot have."""
         self._concerned = {mover.key for mover in movers if mover.pod.rules.host_ports or mover.pod.rules.claims}
         if not self._concerned:
             return
@@ -48,7 +54,10 @@ class ExclusiveResources:
         if not self.touches(mover):
             return True
         rolled = mover.strategy == "rolling"  # by kube-scheduler alone, one by one
-        if not rolled and (self._port_taken(mover, to) or self._volume_taken(mover, source, to)):
+        self.taken = PORTS if not rolled and self._port_taken(mover, to) else ""
+        if not self.taken and not rolled and self._volume_taken(mover, source, to):
+            self.taken = VOLUMES
+        if self.taken:
             return False
         self._wave.append((mover, source, to))
         if mover.pod.rules.host_ports:

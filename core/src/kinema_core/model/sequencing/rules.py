@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from kinema_core.events import Labels, PlacementRules, Pod, Spread
 from kinema_core.model.cluster import Cluster
@@ -23,6 +23,10 @@ from kinema_core.model.neighbors import Scope, domain, enforced, pod_index, requ
 from kinema_core.model.pod_locations import Eligible, Group, group_of
 from kinema_core.model.sequencing.capacity import NodeSpec
 from kinema_core.model.sequencing.movers import Mover
+
+AFFINITY: Final = "pod affinity"
+ANTI_AFFINITY: Final = "pod anti-affinity"
+SPREAD: Final = "topology spread"
 
 
 @dataclass
@@ -141,18 +145,18 @@ class DomainCounts:
         for spread in self.spreads:
             spread.arrivals.clear()
 
-    def holds(self, source: str | None, place: str | None, *, keeping_apart: bool) -> bool:
-        """Return whether every rule about the pods in scope holds after a move between these domains, in any order.
+    def broken(self, source: str | None, place: str | None, *, keeping_apart: bool) -> str:
+        """Return which rule about the pods in scope breaks after a move between these domains in some order; else "".
 
         `keeping_apart`: anti-affinity asks about the pods that move; where it is broken already, all others may come.
         """
         if any(n > 0 and self.copies > most for most, n in self.bootstraps.items()):
-            return False
+            return AFFINITY
         if keeping_apart and place is not None and not self._lets_in(place):
-            return False
+            return ANTI_AFFINITY
         if not all(self._keeps(each) for each in (source, place) if each is not None):
-            return False
-        return all(spread.holds(self) for spread in self.spreads)
+            return AFFINITY
+        return "" if all(spread.holds(self) for spread in self.spreads) else SPREAD
 
     def _lets_in(self, place: str) -> bool:
         """Return whether no pod in the domain keeps out one that comes, and none comes that keeps out one of them."""
@@ -228,6 +232,8 @@ class PodRules:
         self._wave: list[_Move] = []
         self._going: list[NodeSpec] = []
         self._refusing: DomainCounts | None = None
+        self.broken = ""
+        """Kind of the rule that was against the move that was asked for last."""
         self._epoch = 0
         """Another one whenever a spread rule counts other domains than before."""
         ruled = [pod for pod in cluster.pods if _has_rules(pod.rules) and not pod.terminating]
@@ -370,7 +376,7 @@ class PodRules:
 
         Pods of a rolling update are placed by kube-scheduler alone, one by one and as their rules let it.
         """
-        self._refusing = None
+        self._refusing, self.broken = None, ""
         if not self.touches(mover):
             return True
         begun = self.begun
@@ -380,11 +386,13 @@ class PodRules:
         for tally, _, _ in self._own.get(mover.key, _NO_RULES).needs:
             if tally.domain(to) is None:
                 self.rewind(begun)
+                self.broken = AFFINITY
                 return False
         apart = [tally for tally, _ in self._own.get(mover.key, _NO_RULES).anti]
         for tally in self._touched(mover):
             asked = mover.key in tally.members or tally in apart
-            if not tally.holds(tally.domain(source), tally.domain(to), keeping_apart=asked):
+            self.broken = tally.broken(tally.domain(source), tally.domain(to), keeping_apart=asked)
+            if self.broken:
                 self._refusing = tally
                 self.rewind(begun)
                 return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from kinema_core.events import Amounts, PlanStep
 from kinema_core.model.cluster import Cluster
@@ -12,6 +13,10 @@ from kinema_core.model.sequencing.capacity import Capacity, NodeSpec
 from kinema_core.model.sequencing.exclusive import ExclusiveResources
 from kinema_core.model.sequencing.movers import Mover
 from kinema_core.model.sequencing.rules import PodRules, Refusal
+
+ROOM: Final = "room"
+BUDGETS: Final = "disruption budgets"
+ROLLOUT: Final = "rolling updates"
 
 
 class WaveBuilder:
@@ -38,6 +43,8 @@ class WaveBuilder:
         self._moving: set[str] = set()
         self.refusal: Refusal | None = None
         """The rule that was against the move that was tried last; None when there was another reason, or none."""
+        self.obstacle = ""
+        """Kind of what was against that move."""
         self._refused: dict[str, Refusal] = {}
         """By pod: the rule that was against going where the plan wants it."""
         self._watched: set[str] = set()
@@ -77,6 +84,15 @@ class WaveBuilder:
         """Return whether no pod waits any more."""
         return not self.waiting and not self.rolls
 
+    def obstacles(self) -> dict[str, str]:
+        """Return the pods that wait, by key, each with the kind of what is against its move; no wave comes after."""
+        found = {mover.key: ROLLOUT for movers in self.rolls.values() for mover in movers}
+        for mover in (mover for movers in self.waiting.values() for mover in movers):
+            self.obstacle = ""
+            self.try_move(mover, mover.to)
+            found[mover.key] = self.obstacle
+        return dict(sorted(found.items()))
+
     def leavers(self) -> dict[str, list[Mover]]:
         """Return pods that wait and move by themselves, by the node that they are on now; by key."""
         found: dict[str, list[Mover]] = {}
@@ -99,13 +115,18 @@ class WaveBuilder:
         self.refusal = None
         if mover.key in self._moving:
             return False
-        if not self.capacity.fits(to, mover.takes) or not self._floors.bears(mover):
+        if not self.capacity.fits(to, mover.takes):
+            self.obstacle = ROOM
+            return False
+        if not self._floors.bears(mover):
+            self.obstacle = BUDGETS
             return False
         begun = self._rules.begun
         if not self._rules.begin(mover, source, to):
-            self.refusal = self._rules.refusal()
+            self.refusal, self.obstacle = self._rules.refusal(), self._rules.broken
             return False
         if not self._shared.begin(mover, source, to):
+            self.obstacle = self._shared.taken
             self._rules.rewind(begun)
             return False
         self._floors.begin(mover)

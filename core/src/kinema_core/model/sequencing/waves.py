@@ -21,8 +21,8 @@ is taken. When all moves go into free room, this takes one wave, and time O(n lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -51,6 +51,8 @@ class Transition:
     """Each is booted in the wave before its first pod comes, and deleted in the wave after its last one has left."""
     stuck: tuple[str, ...] = ()
     """Keys of pods for which no way was found, sorted; steps and temporary nodes are empty then."""
+    obstacles: Mapping[str, str] = field(default_factory=dict)
+    """By these keys: the kind of what is against the move in the end; empty where none is known."""
 
     @property
     def waves(self) -> int:
@@ -85,9 +87,9 @@ def order_transition(
     def attempt(hopeless: Collection[str]) -> tuple[Transition, tuple[str, ...]]:
         capacity = Capacity(plan, cluster, sold, facts, options)
         builder = WaveBuilder(cluster, movers, capacity, emptied=left, budgets=Budgets(cluster, unplaced))
-        stalled = _run(builder, IntermediateStops(builder, movers, hopeless), over)
-        if not builder.over:
-            return Transition((), (), stuck=_waiting(builder)), stalled
+        stalled, left_over = _run(builder, IntermediateStops(builder, movers, hopeless), over)
+        if left_over:
+            return Transition((), (), stuck=tuple(left_over), obstacles=left_over), stalled
         steps = [*builder.steps, *_boots(plan, capacity, builder.steps), *_deletes(left, movers, builder.steps)]
         steps.sort(key=lambda step: (step.wave, _RANK[step.action], step.node, step.pod))
         return Transition(tuple(steps), tuple(capacity.temporary)), stalled
@@ -100,8 +102,14 @@ def order_transition(
     return min(found, sooner, key=_effort)
 
 
-def _run(builder: WaveBuilder, stops: IntermediateStops, over: Callable[[], bool]) -> tuple[str, ...]:
-    """Move until all pods are in place or none can; return those that waited when none could for the first time."""
+def _run(
+    builder: WaveBuilder, stops: IntermediateStops, over: Callable[[], bool]
+) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Move until all pods are in place or none can.
+
+    Return the pods that waited when none could for the first time, and those that wait in the end, each with the kind
+    of what is against its move; with none where the time was over.
+    """
     stalled: tuple[str, ...] = ()
     while not builder.over and not over():
         moved = builder.go()
@@ -110,9 +118,9 @@ def _run(builder: WaveBuilder, stops: IntermediateStops, over: Callable[[], bool
         elif not builder.roll() and not builder.clearing:
             stalled = stalled or _waiting(builder)
             if not stops.take():
-                break
+                return stalled, builder.obstacles()
         builder.end_wave()
-    return stalled
+    return stalled, dict.fromkeys(_waiting(builder), "")
 
 
 def _effort(transition: Transition) -> tuple[bool, int, int, int]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kinema_core.events import Plan
-from kinema_optimizer.planning.ordering import key_of, key_of_plan, order_once, order_plan
+from kinema_optimizer.planning.ordering import key_of, key_of_plan, obstacles_of, order_once, order_plan
 from kinema_optimizer.planning.plan import Outcome, incumbent_of, names_of, node_cost, of_packing, without_moves
 from kinema_optimizer.planning.preferences import preferred
 from kinema_optimizer.planning.redundancy import pods_torn, redundant, torn
@@ -56,6 +56,8 @@ class OrderedResult:
     """With its steps, where moves were ordered."""
     held: frozenset[str]
     """Pods whose moves had no order."""
+    obstacles: frozenset[str]
+    """What was against these moves."""
     least: int
     """Micro-USD per hour of the best state, whether it had an order or not."""
 
@@ -84,6 +86,7 @@ class _Course:
     stop: StopRule
     report: Report
     held: frozenset[str] = frozenset()
+    obstacles: frozenset[str] = frozenset()
     best: tuple[Outcome, Plan | None] | None = None
     _first: Compiled = field(init=False)
     _failed: _Failed | None = None
@@ -151,7 +154,7 @@ class _Course:
         assert self.best is not None, "the last state was tested"
         outcome, plan = self.best
         least = self._cost(outcome, plan) if self._least is None else self._least
-        return OrderedResult(found, outcome, plan, self.held, least)
+        return OrderedResult(found, outcome, plan, self.held, self.obstacles, least)
 
     def _ordered(self, outcome: Outcome) -> tuple[Plan | None, frozenset[str] | None]:
         """Return the plan with its steps, where moves are ordered; and the pods without an order, None for none.
@@ -164,6 +167,7 @@ class _Course:
         if over(ORDER):
             return None, frozenset()
         plan, stuck = order_once(self.problem, outcome, over)
+        self.obstacles |= obstacles_of(stuck)
         return (None, frozenset(stuck)) if stuck else (plan, None)
 
     def _take(self, outcome: Outcome, plan: Plan | None) -> None:

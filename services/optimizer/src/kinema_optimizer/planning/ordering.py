@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -21,6 +21,7 @@ from kinema_core.model.checker.rules import check_rules
 from kinema_core.model.checker.view import Violation, view_of
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.disruption_cost import disruption_cost
+from kinema_core.model.sequencing.wave_builder import ROOM
 from kinema_core.model.sequencing.waves import order_transition, with_steps
 from kinema_optimizer.planning.leftovers import with_leftovers
 from kinema_optimizer.planning.plan import Outcome, build_plan, keeping, node_cost, nothing, without_moves
@@ -32,6 +33,16 @@ from kinema_optimizer.solvers.stopping import ORDER, WAVE, Over, StopRule
 
 ATTEMPTS: Final = 8
 """Most attempts without the moves that have no order, before nothing is moved at all."""
+_TWICE: Final = "the limit on moves"
+
+Stuck: TypeAlias = Mapping[str, str]
+"""Pods whose moves have no order, by key, each with the kind of what is against its move."""
+
+
+def obstacles_of(stuck: Stuck) -> frozenset[str]:
+    """Return what is to blame: what is against the moves of these pods, room only where nothing else is."""
+    kinds = frozenset(kind for kind in stuck.values() if kind)
+    return kinds - {ROOM} or kinds
 
 
 def key_of(problem: Compiled, outcome: Outcome) -> ObjectiveKey:
@@ -86,7 +97,7 @@ def with_unordered_count(plan: Plan, stuck: Collection[str]) -> Plan:
     return msgspec.structs.replace(plan, figures=FrozenMap(figures)) if stuck else plan
 
 
-def order_plan(problem: Compiled, outcome: Outcome, stop: StopRule) -> tuple[Plan, frozenset[str]]:
+def order_plan(problem: Compiled, outcome: Outcome, stop: StopRule) -> tuple[Plan, Stuck]:
     """Return the plan with its steps in waves, and the pods whose moves had no order at first.
 
     Such moves are taken out. Where that does not help, or there is no time for it, no pod moves and only pending pods
@@ -95,9 +106,9 @@ def order_plan(problem: Compiled, outcome: Outcome, stop: StopRule) -> tuple[Pla
     return order_within(problem, outcome, stop.noted(ORDER))
 
 
-def order_within(problem: Compiled, outcome: Outcome, over: Over) -> tuple[Plan, frozenset[str]]:
+def order_within(problem: Compiled, outcome: Outcome, over: Over) -> tuple[Plan, Stuck]:
     """Return the same until the time is `over`."""
-    first: frozenset[str] = frozenset()
+    first: Stuck = {}
     for _ in range(ATTEMPTS):
         if over(ORDER):
             break
@@ -106,7 +117,7 @@ def order_within(problem: Compiled, outcome: Outcome, over: Over) -> tuple[Plan,
             return plan, first
         if over(WAVE):
             break
-        first = first or frozenset(stuck)
+        first = first or stuck
         if outcome.targets.keys().isdisjoint(stuck):  # who was seated last has no order with what the others do
             break
         outcome = without_moves(problem, outcome, stuck)
@@ -119,7 +130,7 @@ def unmoved(problem: Compiled) -> Plan:
     return build_plan(problem, nothing(problem)) if stuck else plan
 
 
-def order_once(problem: Compiled, outcome: Outcome, over: Over = lambda _: False) -> tuple[Plan, tuple[str, ...]]:
+def order_once(problem: Compiled, outcome: Outcome, over: Over = lambda _: False) -> tuple[Plan, Stuck]:
     """Return the plan with its steps, and the pods whose moves have no order, or none within the limit on moves.
 
     Where the time is `over`, all pods that have no order until then are among these.
@@ -131,8 +142,8 @@ def order_once(problem: Compiled, outcome: Outcome, over: Over = lambda _: False
     )
     found = with_steps(plan, transition)
     if transition.stuck or not _excess(problem, found):
-        return found, transition.stuck
-    return found, tuple(sorted(key for key, times in _moved(found).items() if times > 1))
+        return found, transition.obstacles
+    return found, {key: _TWICE for key, times in sorted(_moved(found).items()) if times > 1}
 
 
 def _complete(problem: Compiled, outcome: Outcome) -> Plan:

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kinema_core.events import Mode, Offer, Plan, Solve, Stop, WorkloadForecast
+from kinema_core.events import ConstraintCost, Mode, Offer, Plan, Solve, Stop, WorkloadForecast
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.bounds.certificate import lower_bound
@@ -20,7 +20,9 @@ from kinema_optimizer.planning.constraint_prices import price_constraints
 from kinema_optimizer.planning.frontier import FrontierPoint, frontier_of
 from kinema_optimizer.planning.ordering import (
     ATTEMPTS,
+    Stuck,
     key_of_plan,
+    obstacles_of,
     order_once,
     order_plan,
     unmoved,
@@ -96,6 +98,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     if frontier is not None:
         frontier(frontier_of(made.task, made.plan, stop))
     prices, ended = price_constraints(made.task.problem, made.least, stop)
+    prices = tuple(sorted((*prices, *made.costs_of_order), key=lambda one: (-one.usd_per_hour, one.constraint)))
     stops = (*made.stops, *stop.notes, ended)
     solve = watch.solve(made.result.method, stops, stop.recorded, settings.seed)
     solve = msgspec.structs.replace(solve, lost_to_order=made.lost, move_price=made.move_price)
@@ -139,6 +142,8 @@ class _Made:
     """Micro-USD per hour of the cheapest plan, in any order, where the exact model has proven it."""
     found: int | None = None
     """Micro-USD per hour of the first result; None where it had an order."""
+    obstacles: frozenset[str] = frozenset()
+    """What was against moves of it."""
 
     @property
     def lost(self) -> float:
@@ -146,6 +151,14 @@ class _Made:
         if self.found is None:
             return 0.0
         return max(0, round(self.plan.cost.after * MICRO) - self.found) / MICRO
+
+    @property
+    def costs_of_order(self) -> tuple[ConstraintCost, ...]:
+        """Return what the order of moves costs, as a constraint that is named after what was against it."""
+        if not self.lost:
+            return ()
+        to_blame = f": {', '.join(sorted(self.obstacles))}" if self.obstacles else ""
+        return (ConstraintCost(constraint=f"order of moves{to_blame}", usd_per_hour=self.lost),)
 
     @property
     def move_price(self) -> float | None:
@@ -207,8 +220,8 @@ def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) 
         if over(ORDER):
             break
         still = request.task(given)
-        rest, stuck = order_once(still.problem, nothing(still.problem), over)
-        stuck = stuck or _blocked(still.problem, rest)
+        rest, unordered = order_once(still.problem, nothing(still.problem), over)
+        stuck = tuple(unordered) or _blocked(still.problem, rest)
         if not stuck and (not sound or (worth(rest) <= worth(plan) and _unplaced(rest) <= _unplaced(plan))):
             return still, rest
         blocked = {one for key in stuck for one in _resized(still.problem, key)}
@@ -269,8 +282,9 @@ def _make(task: Task, options: SearchOptions, stop: StopRule, report: Report) ->
             result, plan = plain, other
         result = replace(result, lower_bound=bound)
     found = first.least if first.least is not None else node_cost(problem, first.outcome) if stuck else None
-    made = _Made(task, plan, result, tuple(portfolio.stops), least, found)
-    return _with_some_unmoved(made, options, stop, stuck) if stuck and is_dense(problem) else made
+    against = first.obstacles or obstacles_of(stuck)
+    made = _Made(task, plan, result, tuple(portfolio.stops), least, found, against)
+    return _with_some_unmoved(made, options, stop, frozenset(stuck)) if stuck and is_dense(problem) else made
 
 
 def _is_dearer(problem: Compiled, plan: Plan, first: SolverResult) -> bool:
@@ -279,23 +293,23 @@ def _is_dearer(problem: Compiled, plan: Plan, first: SolverResult) -> bool:
     return (len(plan.unplaced), round(plan.cost.after * MICRO)) > (unplaced, price)
 
 
-def _order(portfolio: Portfolio, result: SolverResult) -> tuple[SolverResult, Plan | None, frozenset[str]]:
+def _order(portfolio: Portfolio, result: SolverResult) -> tuple[SolverResult, Plan | None, Stuck]:
     """Return the result that has an order and its plan with steps; no plan where no order was found.
 
     And the pods whose moves in the first result have no order.
     """
     problem, stop = portfolio.problem, portfolio.stop
-    first: frozenset[str] = frozenset()
+    first: Stuck = {}
     for _ in range(ATTEMPTS if result.exact is not None else 0):
         over = stop.noted(ORDER)
         if over(ORDER):
-            return result, unmoved(problem), frozenset()
+            return result, unmoved(problem), {}
         plan, stuck = order_once(problem, result.outcome, over)
         if not stuck:
             return result, plan, first
         if over(WAVE):
-            return result, unmoved(problem), frozenset()
-        first = first or frozenset(stuck)
+            return result, unmoved(problem), {}
+        first = first or stuck
         result = portfolio.next_best(result, stuck)
         if result.exact is None:
             break
@@ -327,7 +341,8 @@ def _with_some_unmoved(made: _Made, options: SearchOptions, stop: StopRule, stuc
         again = Portfolio(problem, options, stop, lambda _: None)
         with stop.within(f"held-{turn}-"):
             result = again.solve()
-        plan, stuck = order_plan(problem, result.outcome, stop)
+        plan, unordered = order_plan(problem, result.outcome, stop)
+        stuck = frozenset(unordered)
         made = replace(made, stops=(*made.stops, *within(f"held-{turn}-", again.stops)))
         if key_of_plan(problem, plan) < key_of_plan(problem, made.plan):
             # What the first result proves holds for every plan; what is proven with pods held does not.

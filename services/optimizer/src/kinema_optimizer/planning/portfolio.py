@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -65,6 +65,8 @@ class SolverResult:
     """The outcome with its order, where that is known."""
     held: frozenset[str] = frozenset()
     """Pods whose moves had no order before others were found."""
+    obstacles: frozenset[str] = frozenset()
+    """What was against these moves."""
     least: int | None = None
     """Micro-USD per hour of the best that was found, with or without an order."""
     move_price: int | None = None
@@ -223,7 +225,7 @@ class Portfolio:
         same = node_cost(self.problem, outcome) == node_cost(self.problem, result.outcome)
         return replace(result, outcome=outcome, optimal=result.optimal and same)
 
-    def next_best(self, result: SolverResult, stuck: Sequence[str]) -> SolverResult:
+    def next_best(self, result: SolverResult, stuck: Collection[str]) -> SolverResult:
         """Return the next best result after one of the exact model; the fallback where that model knows none for less.
 
         First spreads over nodes are to hold on the way, where such pods are stuck; then no stuck pod goes where it was
@@ -257,7 +259,8 @@ class Portfolio:
             paid = node_cost(problem, made.outcome) if made.plan is None else round(made.plan.cost.after * MICRO)
             proven, least = made.found.bound.value >= paid, None if made.plan is None else made.least
             result = SolverResult(made.outcome, made.found.bound.value, proven, SEARCH)
-            return replace(result, plan=made.plan, held=made.held, least=least, move_price=made.found.move_price)
+            result = replace(result, plan=made.plan, held=made.held, obstacles=made.obstacles)
+            return replace(result, least=least, move_price=made.found.move_price)
         found = search(problem.packing, problem.relaxed, self.options, self.stop, self.report)
         self.stops += found.stops
         # Where machines are few, some pods to be replaced may have no place: the dense form's first plan has them.
