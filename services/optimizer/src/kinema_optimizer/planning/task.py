@@ -13,6 +13,7 @@ import msgspec
 
 from kinema_core.events import Mode, Offer, Plan, Pod, WorkloadForecast
 from kinema_core.model.budgets import budgets_by_pod, covered
+from kinema_core.model.catalog import node_prices
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import in_scope, listed_by_key, mobility
@@ -30,6 +31,7 @@ from kinema_optimizer.request.balance import balanced
 from kinema_optimizer.request.growth import NO_GROWTH, Growth
 from kinema_optimizer.request.headroom import without_placeholders_in
 from kinema_optimizer.request.objective import MICRO, Objective, affordable, raised, served_purpose
+from kinema_optimizer.request.quotas import without_idle_quotas
 from kinema_optimizer.request.restate import Frame, framed
 from kinema_optimizer.request.spare_room import SpareRoom, room_to_leave
 from kinema_optimizer.search.neighborhood import TaskPool
@@ -78,7 +80,7 @@ class Request:
         )
         question = Question(
             frame.cluster,
-            frame.offers,
+            _limited(frame, forecasts),
             self.now,
             self.mode,
             forecasts,
@@ -153,7 +155,7 @@ class Task:
         if asked is not self.problem.question:
             held = mobility(asked.cluster, asked.now, asked.options).held
             plan = msgspec.structs.replace(plan, held=tuple(held[one.pod] for one in plan.held if one.pod in held))
-        violations = check_plan(plan, asked.cluster, asked.offers, asked.now, asked.options, ordered=True)
+        violations = check_plan(plan, asked.cluster, self.frame.offers, asked.now, asked.options, ordered=True)
         violations += exceeds(self.problem, plan)
         if violations:
             raise UnsoundPlanError(plan, violations)
@@ -164,6 +166,17 @@ class Task:
             plan, violated_preferences=violated, redundancy_loss=loss, purpose=served_purpose(plan)
         )
         return self.frame.read(plan)
+
+
+def _limited(frame: Frame, forecasts: tuple[WorkloadForecast, ...]) -> tuple[Offer, ...]:
+    """Return what is on sale, with the quotas that a plan may reach."""
+    if not any(offer.quotas for offer in frame.offers):
+        return frame.offers
+    cluster, resized = frame.cluster, {one.workload for one in forecasts}
+    growing = {pod.key for workload in resized for pod in cluster.pods_by_workload.get(workload, ())}
+    waiting = {key for key, pod in listed_by_key(cluster).items() if pod.node is None}
+    live = sum(node_prices(cluster, frame.offers).values())
+    return without_idle_quotas(frame.offers, live=live, places=len(growing | waiting))
 
 
 def _solvable(question: Question, objective: Objective, stop: StopRule) -> tuple[Compiled, Objective]:
