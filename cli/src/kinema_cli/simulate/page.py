@@ -25,8 +25,8 @@ _MOST_POINTS: Final = 4_000
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of the table of figures; `best` says which end is good."""
+class Row:
+    """A figure, a row of the page's tables; `best` says which end is good."""
 
     title: str
     note: str
@@ -35,27 +35,27 @@ class Column:
     best: Callable[[Sequence[float]], float] | None = min
 
 
-COLUMNS: Final = (
-    Column("cost", "paid in all", lambda _, f: f.usd, "${:,.2f}"),
-    Column("mean", "per hour", lambda _, f: f.mean_usd_per_hour, "${:,.3f}"),
-    Column("least", "per hour", lambda _, f: f.min_usd_per_hour, "${:,.3f}"),
-    Column("nodes", "mean", lambda _, f: f.mean_nodes, "{:,.2f}"),
-    Column("energy", "kWh", lambda _, f: f.kwh, "{:,.3f}"),
-    Column("CPU used", "of allocatable", lambda _, f: f.cpu_used_percent, "{:.1f}%", max),
-    Column("CPU requested", "of allocatable", lambda _, f: f.cpu_requested_percent, "{:.1f}%", max),
-    Column("memory requested", "of allocatable", lambda _, f: f.memory_requested_percent, "{:.1f}%", max),
-    Column("throughput", "requests per second", lambda _, f: f.mean_rps, "{:,.1f}", max),
-    Column("pending", "pod-seconds", lambda _, f: f.pending_pod_seconds, "{:,.0f}"),
-    Column("missing", "pod-seconds not Ready", lambda _, f: f.missing_pod_seconds, "{:,.0f}"),
-    Column("ready floor", "worst workload", lambda _, f: 100 * f.floor, "{:.0f}%", max),
-    Column("moved", "pods, by the policy", lambda r, _: r.evictions, "{:,.0f}"),
-    Column("disrupted", "pods below replicas", lambda r, _: r.disruptions, "{:,.0f}"),
+ROWS: Final = (
+    Row("cost", "paid in all", lambda _, f: f.usd, "${:,.2f}"),
+    Row("mean", "per hour", lambda _, f: f.mean_usd_per_hour, "${:,.3f}"),
+    Row("least", "per hour", lambda _, f: f.min_usd_per_hour, "${:,.3f}"),
+    Row("nodes", "mean", lambda _, f: f.mean_nodes, "{:,.2f}"),
+    Row("energy", "kWh", lambda _, f: f.kwh, "{:,.3f}"),
+    Row("CPU used", "of allocatable", lambda _, f: f.cpu_used_percent, "{:.1f}%", max),
+    Row("CPU requested", "of allocatable", lambda _, f: f.cpu_requested_percent, "{:.1f}%", max),
+    Row("memory requested", "of allocatable", lambda _, f: f.memory_requested_percent, "{:.1f}%", max),
+    Row("throughput", "requests per second", lambda _, f: f.mean_rps, "{:,.1f}", max),
+    Row("pending", "pod-seconds", lambda _, f: f.pending_pod_seconds, "{:,.0f}"),
+    Row("missing", "pod-seconds not Ready", lambda _, f: f.missing_pod_seconds, "{:,.0f}"),
+    Row("ready floor", "worst workload", lambda _, f: 100 * f.floor, "{:.0f}%", max),
+    Row("moved", "pods, by the policy", lambda r, _: r.evictions, "{:,.0f}"),
+    Row("disrupted", "pods below replicas", lambda r, _: r.disruptions, "{:,.0f}"),
 )
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure of the table; `best` where none in its column is better."""
+    """A figure of a policy; `best` where none in its row is better."""
 
     text: str
     best: bool
@@ -63,11 +63,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Figures of a part of the time, a row for each policy."""
+    """Figures of a part of the time: a row for each, a column for each policy."""
 
     title: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    policies: tuple[str, ...]
+    rows: tuple[tuple[Row, tuple[Cell, ...]], ...]
 
 
 def build_page(loaded: Loaded, results: Sequence[Result], command: str) -> str:
@@ -97,28 +97,20 @@ def _tables(results: Sequence[Result]) -> list[Table]:
     ]
 
 
-def _table(title: str, rows: Sequence[tuple[Result, Figures]], *, of_phase: bool = False) -> Table:
-    """Return a table without the columns in which every policy has nothing."""
-    columns = COLUMNS[:-2] if of_phase else COLUMNS
-    shown = tuple(column for column in columns if any(column.value(*row) for row in rows))
-    values = {column.title: [column.value(*row) for row in rows] for column in shown}
-    return Table(
-        title,
-        shown,
-        tuple(
-            (
-                result.policy,
-                tuple(_cell(column, column.value(result, found), values[column.title]) for column in shown),
-            )
-            for result, found in rows
-        ),
-    )
+def _table(title: str, found: Sequence[tuple[Result, Figures]], *, of_phase: bool = False) -> Table:
+    """Return a table without the rows in which every policy has nothing."""
+    rows = []
+    for row in ROWS[:-2] if of_phase else ROWS:
+        values = [row.value(*one) for one in found]
+        if any(values):
+            rows.append((row, tuple(_cell(row, value, values) for value in values)))
+    return Table(title, tuple(result.policy for result, _ in found), tuple(rows))
 
 
-def _cell(column: Column, value: float, all_: Sequence[float]) -> Cell:
-    differs = column.best is not None and len({column.form.format(one) for one in all_}) > 1
-    best = column.best(all_) if column.best is not None else value
-    return Cell(column.form.format(value), differs and column.form.format(value) == column.form.format(best))
+def _cell(row: Row, value: float, all_: Sequence[float]) -> Cell:
+    differs = row.best is not None and len({row.form.format(one) for one in all_}) > 1
+    best = row.best(all_) if row.best is not None else value
+    return Cell(row.form.format(value), differs and row.form.format(value) == row.form.format(best))
 
 
 # --- plots
