@@ -20,7 +20,7 @@ from tests.history.verdict import NothingToDoError
 
 SHARES: Final = (0.05, 0.5)
 _WORK: Final = 40
-"""How far each solve goes: far enough that a second look at the same cluster finds no dearer plan than the first."""
+"""How far each solve goes: with less work the rest of a plan is planned dearer than the plan was."""
 
 
 @dataclass(frozen=True)
