@@ -131,6 +131,21 @@ def test_karpenter_keeps_to_a_tenth_of_the_nodes() -> None:
     assert not after(0, busy, {}, Karpenter()).since
 
 
+def test_karpenter_counts_pods_of_nodes_that_are_emptied_already() -> None:
+    """n3 has room for the pod of one node; the pod of n1, which goes already, needs it, so n2 stays."""
+    state = cluster(
+        [node("n1"), node("n2"), node("n3")],
+        deployed("web", ["n1", "n2"], cpu=1500),
+        deployed("big", ["n3"], cpu=2000),
+    )
+    all_at_once = Karpenter(budget_percent=100)
+    assert after(0, state, {}, all_at_once).since
+    going = Taint(key="karpenter.sh/disrupted", effect="NoSchedule")
+    marked = msgspec.structs.replace(state.nodes[0], taints=(going,))
+    emptied = from_objects([marked, *(one for one in all_objects(state) if one.key != "n1")])
+    assert not after(0, emptied, {}, all_at_once).since
+
+
 def test_karpenter_buys_at_once() -> None:
     """Pods that wait need no validation."""
     state = cluster(node("n1"), deployed("old", ["n1"], cpu=4000), deployed("web", [None] * 3, cpu=2000))

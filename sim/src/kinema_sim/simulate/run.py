@@ -11,6 +11,7 @@ from typing import Final, get_args
 import msgspec
 
 from kinema_core.model.mobility import MobilityOptions
+from kinema_optimizer.policies.policy import Policy
 from kinema_optimizer.policies.registry import policy_named
 from kinema_optimizer.policies.usage import target_load_score
 from kinema_optimizer.settings import PolicyName
@@ -53,8 +54,13 @@ class Result(msgspec.Struct, frozen=True):
     samples: tuple[Sample, ...]
 
 
-def run(loaded: Loaded, policy: PolicyName, *, seed: int = 0, work: int | None = None) -> tuple[Result, float]:
-    """Run a scenario under a policy; return the result, and the processor seconds that it took."""
+def run(
+    loaded: Loaded, policy: PolicyName, *, seed: int = 0, work: int | None = None, rules: Policy | None = None
+) -> tuple[Result, float]:
+    """Run a scenario under a policy; return the result, and the processor seconds that it took.
+
+    `rules` is the policy where it has other settings than by default; not for those that run as the services do.
+    """
     began = time.process_time()
     sim = build(loaded, seed)
     _schedule_like(sim, policy)
@@ -64,7 +70,7 @@ def run(loaded: Loaded, policy: PolicyName, *, seed: int = 0, work: int | None =
     if policy in PIPELINE:
         tally, notes = asyncio.run(_services(recorder, view, policy, end_ms, work))
     else:
-        neighbor = Neighbor(sim, policy_named(policy), view, MobilityOptions())
+        neighbor = Neighbor(sim, rules or policy_named(policy), view, MobilityOptions())
         neighbor.start()
         sim.loop.run_until(end_ms)
         tally, notes = neighbor.tally, {"refused": neighbor.tally.refused} if neighbor.tally.refused else {}

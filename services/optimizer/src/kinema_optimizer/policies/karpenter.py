@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
@@ -278,9 +278,12 @@ class Karpenter:
         left = bind(world, world.waiting(), self.score)
         if left:
             return Outcome(proposal(world, self.provision(world, left), name=self.name))
-        disrupting = sum(foreign_deletion(node) is not None for node in tick.cluster.nodes)
-        allowed = -(-self.budget_percent * len(tick.cluster.nodes) // 100) - disrupting
-        command = replace(self, most_nodes=min(self.most_nodes, allowed))._within(world) if allowed > 0 else None
+        disrupting = {node.name for node in tick.cluster.nodes if foreign_deletion(node) is not None}
+        allowed = -(-self.budget_percent * len(tick.cluster.nodes) // 100) - len(disrupting)
+        mark = world.mark()
+        able = allowed > 0 and _room_for_others(world, disrupting)
+        command = replace(self, most_nodes=min(self.most_nodes, allowed))._within(world) if able else None
+        world.back_to(mark)
         if command is None:
             return Outcome(proposal(world, (), name=self.name))
         key = f"{command.method}/{','.join(sorted(world.sites[index].name for index in command.nodes))}"
@@ -408,6 +411,15 @@ class Karpenter:
             world.back_to(mark)
             return []
         return steps
+
+
+def _room_for_others(world: World, disrupting: Collection[str]) -> bool:
+    """Take these nodes, which are being emptied, out of the world; return whether there is room for all their pods.
+
+    Every simulation counts them: room that they need is no room for the pods of further nodes.
+    """
+    pods = world.evict([index for index in world.live() if world.sites[index].name in disrupting])
+    return not Simulation(world, most_claims=0).run(pods).failed
 
 
 def candidates(world: World) -> list[int]:
