@@ -205,15 +205,17 @@ def parse_catalog_file(path: Path, option: str, parse: Callable[[str], T]) -> T:
 def _table_prices(choice: PriceChoice, snapshot: Snapshot, tables: tuple[PriceTable, ...] | None) -> Prices:
     """Return what price tables sell to the cluster."""
     from kinema_core.model.catalog import machine_of
-    from kinema_core.model.price_table import table_catalog
+    from kinema_core.model.price_table import REGION, table_catalog
     from kinema_core.prices import price_tables
 
     patterns = [pattern.strip() for pattern in choice.families.split(",") if pattern.strip()]
     found = table_catalog(snapshot.cluster, price_tables() if tables is None else tables, more=patterns)
     if not found.rows:
         types = sorted({machine_of(node)[0] for node in snapshot.cluster.nodes})
+        regions = sorted({node.labels.get(REGION[0], "unknown") for node in snapshot.cluster.nodes})
         raise InputError(
-            f"no price table has a machine type of this cluster ({listed(types, _NAMES)}) in its region",
+            f"no price table has a machine type of this cluster ({listed(types, _NAMES)}) in its region "
+            f"({listed(regions, _NAMES)}, by the label {REGION[0]})",
             hint="give prices in --catalog FILE, a CSV with machine_type,vcpus,memory_gib,usd_per_hour",
         )
     old = [

@@ -46,6 +46,7 @@ from kinema_sim.memory_bus import MemoryBus
 
 PLAN = bare_plan(before=1.7, after=0.56, status="optimal", moves=12)
 WEB = "Deployment/shop/web"
+UNPROVEN = FrozenMap[int | float | str](cost_usd_per_hour=1.14, lower_bound_usd_per_hour=0.18)
 STARTED = IterationStarted(mode="reschedule", version=7, reason="stable")
 
 
@@ -146,6 +147,11 @@ async def test_state_is_the_newest_version_with_its_age() -> None:
         ((PLAN,), "deciding", ""),
         ((PLAN, PlanAccepted(plan="e2", version=7)), "executing", ""),
         ((NoPlanFound(mode="reschedule", version=7, reason="nothing-better"),), "over", "nothing-better"),
+        (
+            (NoPlanFound(mode="reschedule", version=7, reason="nothing-better", figures=UNPROVEN),),
+            "over",
+            "nothing-better; at most $0.96/h could be saved",
+        ),
         (
             (PLAN, PlanRejected(plan="e2", version=7, rule="saving", reason="too little", would_change="more")),
             "over",

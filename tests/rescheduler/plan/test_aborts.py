@@ -267,3 +267,14 @@ async def test_nothing_is_decided_on_an_old_state() -> None:
     world.watched = True
     end = await world.run()
     assert isinstance(end, ExecutionAborted)
+
+
+async def test_moves_that_never_began_are_no_misses() -> None:
+    """An operator aborts while the first of two pods moves: the other one is not counted as misplaced."""
+    before = cluster(*map(node, ("n1", "n2", "n3", "n4")), deployed("web", ["n1", "n2"], cpu=500))
+    plan = plan_for(before, offers(), to={"shop/web-0": "n3", "shop/web-1": "n4"}, delete=["n1", "n2"])
+    world = World(before, plan, limits=Limits(max_closed_nodes=1))
+    await world.aborted_when(lambda: bool(world.intents("surge-up")))
+    end = await world.run()
+    assert isinstance(end, ExecutionAborted)
+    assert (end.figures["moves_surge"], end.figures["placement_misses"]) == (1, 0)

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from kinema_cli.output import hourly
 from kinema_cli.status.execution import (
     QUIET_SECONDS,
     ExecutionStatus,
@@ -311,12 +312,20 @@ def _stage(last: Event, mode: str) -> tuple[str, str]:
         case ExecutionCompleted():
             phase, left = completed_phase(last.body)
             return stage, f"plan {phase}" + (f": {left}" if left else "")
-        case NoPlanFound(reason=reason) | PlanRejected(reason=reason) | PlanApprovalRequested(reason=reason):
+        case NoPlanFound(reason=reason, figures=figures):
+            return stage, f"{reason}{_unproven(figures)}"
+        case PlanRejected(reason=reason) | PlanApprovalRequested(reason=reason):
             return stage, reason
         case ExecutionAborted(reason=reason, detail=detail):
             return stage, f"{reason}: {detail}"
         case _:
             return stage, ""
+
+
+def _unproven(figures: Figures) -> str:
+    """Return what a cheaper plan might save that was not found in time; empty where there is none, or none is known."""
+    left = float(figures.get("cost_usd_per_hour", 0)) - float(figures.get("lower_bound_usd_per_hour", 0))
+    return f"; at most {hourly(left)} could be saved" if round(left, 6) > 0 else ""
 
 
 def _skipped(

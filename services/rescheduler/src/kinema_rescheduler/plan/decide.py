@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -344,11 +345,15 @@ def _closed_most(ctx: ExecutionContext) -> int:
 
 
 def _misses(ctx: ExecutionContext) -> int:
-    """Pods of moved workloads that the plan wants on a node and that are not there; without a state not counted."""
+    """Pods of moved workloads that the plan wants on a node and that are not there; without a state not counted.
+
+    Pods whose move never began, as after an abort, are none: they are where they were.
+    """
     if ctx.blind:
         return 0
     moved = ctx.units.keys()
     wanted: dict[tuple[str, str], int] = {}
+    begins = Counter[str]()
     here: dict[tuple[str, str], int] = {}
     owners = {pod.key.rpartition("-")[0]: ctx.cluster.workload_key_of(pod) for pod in ctx.alive.values()}
     # A roll leaves no pod of the set that the plan knew: its Deployment's name begins their names.
@@ -358,8 +363,23 @@ def _misses(ctx: ExecutionContext) -> int:
         workload = owners.get(set_name) or rolled.get(set_name) or rolled.get(set_name.rpartition("-")[0])
         if workload in moved:
             wanted[workload, place.to] = wanted.get((workload, place.to), 0) + 1
+            begins[workload] += place.strategy == "rolling" or place.source not in {None, place.to}
     for pod in ctx.alive.values():
         workload = ctx.cluster.workload_key_of(pod)
         if workload in moved and pod.node is not None:
             here[workload, pod.node] = here.get((workload, pod.node), 0) + 1
-    return sum(max(0, count - here.get(place, 0)) for place, count in wanted.items())
+    missing = Counter[str]()
+    for (workload, node), count in wanted.items():
+        missing[workload] += max(0, count - here.get((workload, node), 0))
+    return (missing - (begins - _moved(ctx))).total()
+
+
+def _moved(ctx: ExecutionContext) -> Counter[str]:
+    """Return how many pods of each workload were moved."""
+    found = Counter[str]()
+    for progress in ctx.execution.steps.values():
+        step = progress.step
+        if progress.state == "done" and step.kind in {"surge-down", "evict", "roll"}:
+            pods = {"surge-down": step.replicas_from - step.replicas_to, "roll": step.replicas_to}
+            found[step.target] += pods.get(step.kind, 1)
+    return found
