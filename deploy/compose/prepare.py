@@ -100,7 +100,7 @@ def demo(url: str) -> dict[str, dict[str, Any]]:
 def real(given: Path, cluster: str) -> dict[str, dict[str, Any]]:
     """Return settings for a real cluster: those of the services' files in a directory."""
     if (OUT / "operator" / "simulated").exists():
-        sys.exit("error: this project runs the demo: end it with docker compose --profile demo down --volumes")
+        sys.exit("error: this project runs the demo: end it with docker compose --profile '*' down --volumes")
     found: dict[str, dict[str, Any]] = {}
     for service in SERVICES:
         path = given / f"{service}.json"

@@ -156,7 +156,9 @@ def test_approval_belongs_to_the_iteration_of_its_plan(bus: MemoryBus, capsys: p
     assert stored.event.iteration == "i7"
 
 
-@pytest.mark.parametrize("given", ["latest", "it-83", "it-8", "c1/observer/it-83/optimizer/0"])
+@pytest.mark.parametrize(
+    "given", ["latest", "plan/latest", "it-83", "plan/it-83", "it-8", "c1/observer/it-83/optimizer/0"]
+)
 def test_a_plan_is_named_by_a_short_id_a_unique_prefix_or_latest(given: str, bus: MemoryBus) -> None:
     """Nobody types 43 characters; the event has the whole id."""
     publish(bus, *(held(f"c1/observer/it-{number}/optimizer/0") for number in (7, 83)))

@@ -38,6 +38,8 @@ def main() -> None:
 
 
 def _up(folder: Path, minor: str, nodes: int) -> None:
+    if _runs(folder):
+        sys.exit(f"a cluster runs already, kubeconfig {(folder / 'kubeconfig').resolve()}: `make cluster-stop` ends it")
     _down(folder)
     plane = ControlPlane(folder, Options(minor=minor, outlive=True))
     plane.start()
@@ -48,7 +50,13 @@ def _up(folder: Path, minor: str, nodes: int) -> None:
     print(f"Kubernetes {minor} runs at {plane.url} with {nodes} nodes.")
     print(f"export KUBECONFIG={kubeconfig.resolve()}")
     print(f"kubectl: {plane.programs['kubectl']}")
+    print(f"helm: {plane.programs['helm']}")
     print("stop it: make cluster-stop")
+
+
+def _runs(folder: Path) -> bool:
+    state = folder / _STATE
+    return state.exists() and all(Path(f"/proc/{pid}").exists() for pid in json.loads(state.read_text()).values())
 
 
 def _down(folder: Path) -> None:

@@ -24,6 +24,7 @@ from kinema_core.runtime.envelope import origin
 
 Command = ExecutionPaused | ExecutionResumed | PlanApproved | AbortRequested
 CONFLICT: Final = 4
+_FILES: Final = (".json", ".yaml", ".yml")
 _VERDICT_SECONDS: Final = 60
 _NO_PAUSE: Final = "an abort is no pause: the next plan may have the same aim; `kinema pause` keeps it from running"
 
@@ -148,10 +149,12 @@ async def wait_a_second() -> None:
 
 async def _plan_named(bus: Bus, given: str) -> str:
     """Return the whole id of the plan; of plans that wait where one is not named clearly by a prefix or `latest`."""
+    if given.endswith(_FILES):
+        raise _RefusedError(2, f"there is no file {given}: `kinema plan --out` writes one")
     states = await read_plan_states(bus)
     waiting = [plan for plan, state in states.items() if state.phase == HELD]
     try:
-        return matching_id(given, waiting if given == LATEST else [*states])
+        return matching_id(given, waiting if given.removeprefix("plan/") == LATEST else [*states])
     except UnknownPlanError as error:
         raise _RefusedError(3, str(error)) from error
 

@@ -16,6 +16,7 @@ from kinema_cli.explain.plan import PlanExplanation, plan_explanation, read_plan
 from kinema_cli.status.plan_ids import UnknownPlanError
 from kinema_core.events import (
     AnyBody,
+    ExecutionAborted,
     FrozenMap,
     Held,
     Placement,
@@ -58,6 +59,17 @@ async def test_plan_is_told_with_what_became_of_it(bus: MemoryBus) -> None:
     said = console.export_text()
     assert "saves too little" in said
     assert "$2.00/h → $1.00/h" in said
+
+
+async def test_the_end_of_its_execution_is_told(bus: MemoryBus) -> None:
+    """After the approval; an abort with its reason."""
+    end = ExecutionAborted(plan="p2", fencing=1, reason="operator", detail="asked by me", figures=FrozenMap(deleted=1))
+    await bus.publish(origin(end, id_="e2", cluster="demo", iteration="i1", now=NOW))
+    told = await read_plan(bus, "plan/p2")
+    assert [(one.phase, one.rule, one.reason) for one in told.verdicts] == [
+        ("Approved", "", ""),
+        ("Aborted", "operator", "asked by me"),
+    ]
 
 
 def test_the_plan_itself_tells_where_its_pods_are() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -13,22 +13,40 @@ from kinema_cli.output import table
 from kinema_cli.plan.table import plan_tables
 from kinema_cli.report.protocol import figures_in_a_line
 from kinema_cli.status.plan_ids import matching_id, short_id
-from kinema_core.events import EMPTY, Figures, Plan, PlanAccepted, PlanApprovalRequested, PlanRejected
+from kinema_cli.status.plans import completed_phase
+from kinema_core.events import (
+    EMPTY,
+    ExecutionAborted,
+    ExecutionCompleted,
+    Figures,
+    Plan,
+    PlanAccepted,
+    PlanApprovalRequested,
+    PlanRejected,
+)
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.bus import Bus, Stored
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_KINDS: Final = ("plan-proposed", "plan-accepted", "plan-approval-requested", "plan-rejected")
+_Judgment: TypeAlias = PlanAccepted | PlanApprovalRequested | PlanRejected | ExecutionCompleted | ExecutionAborted
+_KINDS: Final = (
+    "plan-proposed",
+    "plan-accepted",
+    "plan-approval-requested",
+    "plan-rejected",
+    "execution-completed",
+    "execution-aborted",
+)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The decider's verdict on the plan."""
+    """The decider's verdict on the plan, or how its execution ended."""
 
     at: datetime
     phase: str
-    """`Approved`, `AwaitingApproval` or `Rejected`."""
+    """`Approved`, `AwaitingApproval` or `Rejected`; `Completed`, `PartlyCompleted` or `Aborted`."""
     rule: str = ""
     reason: str = ""
     would_change: str = ""
@@ -36,7 +54,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan of the log, and the verdicts on it, in order."""
+    """A plan of the log, the verdicts on it, and how its execution ended, in order."""
 
     kind: str = "plan"
     id: str
@@ -63,16 +81,21 @@ async def read_plan(bus: Bus, given: str) -> PlanExplanation:
         event, body = item.event, item.event.body
         if isinstance(body, Plan):
             plans[event.id] = PlanExplanation(id=event.id, proposed=event.time, plan=body, verdicts=())
-        elif isinstance(body, PlanAccepted | PlanApprovalRequested | PlanRejected) and body.plan in plans:
+        elif isinstance(body, _Judgment) and body.plan in plans:
             found = plans[body.plan]
             verdicts = (*found.verdicts, _verdict(body, event.time))
             plans[body.plan] = msgspec.structs.replace(found, verdicts=verdicts)
     return plans[matching_id(given, [*plans])]
 
 
-def _verdict(body: PlanAccepted | PlanApprovalRequested | PlanRejected, at: datetime) -> Verdict:
+def _verdict(body: _Judgment, at: datetime) -> Verdict:
     if isinstance(body, PlanAccepted):
         return Verdict(at=at, phase="Approved", figures=body.figures)
+    if isinstance(body, ExecutionCompleted):
+        phase, left = completed_phase(body)
+        return Verdict(at=at, phase=phase, reason=left, figures=body.figures)
+    if isinstance(body, ExecutionAborted):
+        return Verdict(at=at, phase="Aborted", rule=body.reason, reason=body.detail, figures=body.figures)
     return Verdict(
         at=at,
         phase="AwaitingApproval" if isinstance(body, PlanApprovalRequested) else "Rejected",

@@ -293,7 +293,8 @@ def _moves_by_namespace(plan: Plan, cluster: Cluster) -> Iterator[RenderableType
     ]
     if rows:
         columns = ("namespace", "workloads" if cluster.pods else "pods listed", "pods", "by")
-        yield table("Moves (all of them: -o wide)", columns, rows, numbers=columns[1:3], most=MOST_ROWS)
+        title = "Moves (all of them: -o wide)" if cluster.pods else "Moves"
+        yield table(title, columns, rows, numbers=columns[1:3], most=MOST_ROWS)
 
 
 def _rules(rules: Sequence[Rule]) -> Iterator[RenderableType]:

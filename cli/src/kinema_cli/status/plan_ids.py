@@ -30,12 +30,13 @@ def matching_id(given: str, plans: Sequence[str]) -> str:
     """Return the id of the plan that is named by its id, its short id, a unique prefix of one, or `latest`.
 
     Args:
-        given: the name.
+        given: the name, with or without `plan/`.
         plans: ids of all plans, the newest last.
 
     Raises:
         UnknownPlanError: no plan or several match.
     """
+    given = given.removeprefix("plan/")
     if given == LATEST and plans:
         return plans[-1]
     for matches in (
