@@ -168,6 +168,13 @@ def test_a_plan_is_named_by_a_short_id_a_unique_prefix_or_latest(given: str, bus
     assert stored.event.body == PlanApproved(plan="c1/observer/it-83/optimizer/0", by="ada")
 
 
+def test_a_file_that_is_not_there_is_no_id(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 2, and the command that writes such a file."""
+    publish(bus, held("p1"))
+    assert send(PlanApproved(plan="out/plan.json", by="ada")) == 2
+    assert "there is no file out/plan.json: `kinema plan --out` writes one" in capsys.readouterr().err
+
+
 def test_an_unclear_or_unknown_plan_id_names_plans(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 3 with the plans that match, or the newest ones."""
     publish(bus, held("it-81"), held("it-83"))
