@@ -4,7 +4,7 @@
 
 A path is a YAML file or a folder of them, such as Argo CD's `manifests/ha/install.yaml`; namespace is where objects
 without one go, as with `kubectl apply --namespace`. The pods are spread over twice the nodes that they need, or more.
-Custom resources are created where their definitions are among the manifests; nobody acts on them.
+Custom resources are created where their definitions are among the manifests; no operator reconciles them.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _measured(plane: ControlPlane, items: Sequence[JSON], folder: Path) -> dict[
         "nodes": {"before": count, "after": len(nodes)},
         "machines_after": Counter(_machine(one) for one in nodes),
         "usd_per_hour": {"before": planned["cost"]["before"], "after": cost(nodes, folder)},
-        "plan": planned["cost"],
+        "bound": max((plan.cost.lower_bound for plan in run.progress.accepted.values()), default=None),
         "held": Counter(one["code"] for one in planned["held"]),
         "warnings": planned["warnings"],
         "plans_carried_out": len(run.progress.accepted),

@@ -106,7 +106,7 @@ def foreign_real_cluster(seed: int, scheduler: str) -> RandomCluster:
 
 @contextmanager
 def steered_plane(folder: Path, scheduler: str = "default", *, instant: bool = True) -> Iterator[ControlPlane]:
-    """A control plane with the admission policy that steers pods, which start and end at once unless told otherwise."""
+    """A control plane with the admission policy that steers pods, which start and end at once by default."""
     only = tuple(name for name in PROGRAMS if name != "metrics-server")
     options = Options(instant_pods=instant, only=only, scheduling=SCENES[scheduler] or None)
     with running(folder / "plane", options) as plane:

@@ -25,7 +25,7 @@ from kinema_optimizer.solvers.stopping import WorkStop
 from kinema_sim.memory_bus import MemoryBus
 
 WORK: Final = 5
-"""How far each phase of a solve goes unless told otherwise, in the solver's own rounds."""
+"""How far each phase of a solve goes by default, in the solver's own rounds."""
 
 
 def planned(

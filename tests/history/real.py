@@ -301,7 +301,7 @@ def _remove(access: Access, spaces: Iterable[str]) -> None:
 
 
 def _end(access: Access, pod: dict[str, Any]) -> None:
-    """Let a pod go at once, also one whose finalizers nobody takes off any more."""
+    """Remove the finalizers of a pod and delete it without grace."""
     metadata = pod["metadata"]
     if metadata.get("finalizers"):
         _write(access, Write(0, "Pod", metadata["namespace"], metadata["name"], {"metadata": {"finalizers": None}}))

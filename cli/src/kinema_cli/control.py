@@ -151,10 +151,10 @@ async def _plan_named(bus: Bus, given: str) -> str:
     """Return the whole id of the plan; of plans that wait where one is not named clearly by a prefix or `latest`."""
     if given.endswith(_FILES):
         raise _RefusedError(2, f"there is no file {given}: `kinema plan --out` writes one")
-    states = await read_plan_states(bus)
+    given, states = given.removeprefix("plan/"), await read_plan_states(bus)
     waiting = [plan for plan, state in states.items() if state.phase == HELD]
     try:
-        return matching_id(given, waiting if given.removeprefix("plan/") == LATEST else [*states])
+        return matching_id(given, waiting if given == LATEST else [*states])
     except UnknownPlanError as error:
         raise _RefusedError(3, str(error)) from error
 

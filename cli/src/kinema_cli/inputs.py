@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -241,16 +241,13 @@ def check_prices(snapshot: Snapshot, prices: Prices) -> tuple[str, ...]:
     Raises:
         InputError: no node has a price; has a line for each missing offer.
     """
-    from kinema_core.model.catalog import unpriced_nodes
+    from kinema_core.model.catalog import by_reason, unpriced_nodes
     from kinema_core.model.vocabulary import PRICE
 
     unknown = unpriced_nodes(snapshot.cluster, prices.offers)
-    nodes = defaultdict[str, list[str]](list)
-    for node, offer in unknown.items():
-        nodes[offer].append(node)
     lines = [
         f"missing price: {offer} ({counted(len(names), 'node')}: {listed(names, _NAMES)})"
-        for offer, names in sorted(nodes.items())
+        for offer, names in sorted(by_reason(unknown).items())
     ]
     hint = f"{prices.remedy}, or annotate the nodes with {PRICE}"
     if unknown and len(unknown) == len(snapshot.cluster.nodes):

@@ -65,7 +65,7 @@ async def test_the_end_of_its_execution_is_told(bus: MemoryBus) -> None:
     """After the approval; an abort with its reason."""
     end = ExecutionAborted(plan="p2", fencing=1, reason="operator", detail="asked by me", figures=FrozenMap(deleted=1))
     await bus.publish(origin(end, id_="e2", cluster="demo", iteration="i1", now=NOW))
-    told = await read_plan(bus, "plan/p2")
+    told = await read_plan(bus, "p2")
     assert [(one.phase, one.rule, one.reason) for one in told.verdicts] == [
         ("Approved", "", ""),
         ("Aborted", "operator", "asked by me"),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.rescheduler.sim_world import sim_world
+from tests.rescheduler.sim_world import SimWorld, sim_world
 
 from kinema_cli.broker import settings_for
 from kinema_cli.inputs import InputError
@@ -390,6 +390,17 @@ def test_services_go_to_a_given_broker(tmp_path: Path) -> None:
     assert _what_runs(options) == "5 services run on the broker nats://broker:4222"
 
 
+def on_world(world: SimWorld, folder: Path) -> PipelineOptions:
+    """Options of a Kinema that acts on a simulated cluster."""
+    return PipelineOptions(
+        directory=folder / "up",
+        cluster="c1",
+        kubeconfig=world.kubeconfig,
+        provider={"kind": "sim", "url": world.url},
+        settings={"rescheduler": {"steering": True}},
+    )
+
+
 @pytest.mark.connected
 async def test_a_second_kinema_on_the_cluster_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 4 and one line that says where the other one runs; no service and no policy comes to be."""
@@ -399,14 +410,7 @@ async def test_a_second_kinema_on_the_cluster_is_refused(tmp_path: Path, capsys:
         other = ClusterClaim(api, "other", process=elsewhere, seconds=3)
         await other.take()
         keeping = asyncio.create_task(other.keep(lambda _: None))
-        options = PipelineOptions(
-            directory=tmp_path / "up",
-            cluster="c1",
-            kubeconfig=world.kubeconfig,
-            provider={"kind": "sim", "url": world.url},
-            settings={"rescheduler": {"steering": True}},
-        )
-        assert await _run(options) == 4
+        assert await _run(on_world(world, tmp_path)) == 4
         keeping.cancel()
         await api.close()
     (said,) = capsys.readouterr().err.splitlines()
@@ -418,13 +422,7 @@ async def test_a_second_kinema_on_the_cluster_is_refused(tmp_path: Path, capsys:
 async def test_streams_of_another_cluster_of_this_name_are_not_used(tmp_path: Path) -> None:
     """A cluster that was made again has the old names, not the old uids; nothing is started, and the error says so."""
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
-        options = PipelineOptions(
-            directory=tmp_path / "up",
-            cluster="c1",
-            kubeconfig=world.kubeconfig,
-            provider={"kind": "sim", "url": world.url},
-            settings={"rescheduler": {"steering": True}},
-        )
+        options = on_world(world, tmp_path)
         options.directory.mkdir()
         await _keep_to_cluster(options)
         await _keep_to_cluster(options)

@@ -436,7 +436,7 @@ def test_rules_that_cost_nothing_are_told_to_have_been_looked_at() -> None:
 
 
 def test_machines_that_are_committed_have_a_row_of_their_own() -> None:
-    """Of two alike one is paid for: they are told apart in a column that is there for that alone."""
+    """Of two machines of a type one is committed: a column, shown only then, distinguishes them."""
     paid = msgspec.structs.replace(plan_node("n3", "delete"), committed=True)
     nodes = (plan_node("n0"), plan_node("n2", "delete"), paid)
     [*_, line] = [line for line in shown(planned(nodes=nodes)).splitlines() if " yes " in line]

@@ -78,7 +78,7 @@ async def test_a_wrong_token_is_denied(endpoint: Endpoint, tmp_path: Path) -> No
 
 
 async def test_a_list_and_a_watch_make_one_story(client: Client, kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All pages of a list, and from its version on every change; Kubernetes may add its own ConfigMap meanwhile."""
+    """Read all pages of a list, then every later change; the ConfigMap that Kubernetes adds by itself is left out."""
     monkeypatch.setattr("kinema_kubernetes.watch.PAGE", 2)
     for number in range(5):
         await kube.config_map(f"c{number}")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from tests.optimizer.exact.brute_orders import by_priority
 from tests.optimizer.exact.brute_rules import Best, TooLargeError, best_plan
 from tests.optimizer.instances import random_cluster
 from tests.optimizer.planned import planned, replanned
@@ -16,7 +17,6 @@ from tests.support.plans import plan_for as plan_by_hand
 
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.mobility import mobility
 from kinema_optimizer.exact.build import MOST_PODS, exact_instance
 from kinema_optimizer.exact.model import ExactInstance
 from kinema_optimizer.exact.solve import ExactResult, solve_below, solve_exact
@@ -59,15 +59,6 @@ def tried(seed: int) -> tuple[RuleInstance, Best] | None:
         return None
     assert best is not None, "keeping everything is a plan"
     return instance, best
-
-
-def by_priority(cluster: Cluster, lost: set[str]) -> tuple[int, ...]:
-    """Pods left out, per priority of a pending pod that could be placed, the highest first."""
-    held = mobility(cluster, NOW).held
-    waiting = [pod for pod in cluster.pods if pod.node is None and not pod.terminating and pod.key not in held]
-    levels = sorted({pod.priority for pod in waiting}, reverse=True)
-    counts = Counter(pod.priority for pod in waiting if pod.key in lost)
-    return tuple(counts[level] for level in levels)
 
 
 def value(cluster: Cluster, found: ExactResult) -> Best:

@@ -149,7 +149,7 @@ def size_in_bytes(option: str, text: str) -> int:
 
 
 async def _apply(wish: Steering) -> tuple[list[str], str]:
-    """Install the policy; or remove it, and the Lease, where no Kinema acts and no plan has left markers.
+    """Install the policy; or remove the Lease of a Kinema that is gone, and the policy where no plan left markers.
 
     Returns what was done, and what is in the way of a removal.
     """

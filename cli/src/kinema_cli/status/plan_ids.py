@@ -30,13 +30,12 @@ def matching_id(given: str, plans: Sequence[str]) -> str:
     """Return the id of the plan that is named by its id, its short id, a unique prefix of one, or `latest`.
 
     Args:
-        given: the name, with or without `plan/`.
+        given: the name.
         plans: ids of all plans, the newest last.
 
     Raises:
         UnknownPlanError: no plan or several match.
     """
-    given = given.removeprefix("plan/")
     if given == LATEST and plans:
         return plans[-1]
     for matches in (

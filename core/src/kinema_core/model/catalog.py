@@ -6,7 +6,7 @@ formula and wins over it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -34,6 +34,7 @@ __all__ = [
     "CatalogError",
     "CatalogRow",
     "PriceError",
+    "by_reason",
     "dated",
     "gke_allocatable",
     "keeping_unpriced",
@@ -277,12 +278,17 @@ def keeping_unpriced(facts: Mobility, cluster: Cluster, offers: Iterable[Offer])
     return keeping(facts, {node: f"its price is not known: {why}" for node, why in unknown.items()})
 
 
-def unpriced_text(cluster: Cluster, unknown: Mapping[str, str]) -> str:
-    """Return in words which nodes have no price, and what to do."""
+def by_reason(unknown: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
+    """Return the names of unpriced nodes by what lacks."""
     nodes: dict[str, list[str]] = {}
     for name, why in unknown.items():
         nodes.setdefault(why, []).append(name)
-    named = "; ".join(f"{', '.join(names)} ({why})" for why, names in nodes.items())
+    return nodes
+
+
+def unpriced_text(cluster: Cluster, unknown: Mapping[str, str]) -> str:
+    """Return in words which nodes have no price, and what to do."""
+    named = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason(unknown).items())
     message = f"{len(unknown)} of {len(cluster.nodes)} nodes have no price: {named}"
     return f"{message}; add the offers to the catalog, or annotate the nodes with {PRICE}"
 

@@ -35,11 +35,7 @@ def without_idle_quotas(offers: Sequence[Offer], *, live: int, places: int) -> t
         for one in offer.quotas
         if one.takes * money > max(0, one.left) * offer.micro_usd_per_hour
     }
-    return tuple(
-        offer if reached.issuperset(names) else _with_quotas(offer, reached)
-        for offer in offers
-        for names in ({one.name for one in offer.quotas},)
-    )
+    return tuple(_with_quotas(offer, reached) for offer in offers)
 
 
 def _with_quotas(offer: Offer, names: set[str]) -> Offer:
