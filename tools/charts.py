@@ -502,11 +502,20 @@ def _describe(part: Free, kind: type[msgspec.Struct]) -> None:
     for name, value in part["properties"].items():
         value.pop("default", None)
         value.pop("discriminator", None)
+        _join_null(value)
         if by_wire.get(name) and "$ref" not in value:
             value["description"] = by_wire[name]
     if kept := [name for name in part.pop("required", ()) if name not in _FILLED]:
         part["required"] = kept
     part["description"] = " ".join((kind.__doc__ or "").split())
+
+
+def _join_null(value: Free) -> None:
+    """Write a value that may be null by its two types, as Helm names types in an error and no `anyOf`."""
+    one, *others = value.get("anyOf", ({},))
+    if "type" in one and others == [{"type": "null"}]:
+        del value["anyOf"]
+        value.update({**one, "type": [one["type"], "null"]})
 
 
 def _structs(kind: object) -> Iterator[type[msgspec.Struct]]:

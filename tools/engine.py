@@ -137,7 +137,10 @@ def _default_base() -> str:
 
 
 def main(command: Sequence[str]) -> int:
-    """Run the command, or say that it is left out."""
+    """Run the command, or say that it is left out; returns its exit code, 2 where there is none to run."""
+    if not command or shutil.which(command[0]) is None:
+        print(f"usage: python tools/engine.py COMMAND [ARGUMENT ...]\n\n{__doc__}")
+        return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends an engine of our own
     try:
         with engine():

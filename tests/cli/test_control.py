@@ -14,6 +14,7 @@ from kinema_cli.control import Command, publish_command
 from kinema_cli.output import Format
 from kinema_cli.replay.recording import record_to, run_record
 from kinema_cli.status.command import run_plans, run_status
+from kinema_cli.status.plan_ids import matching_id
 from kinema_core.events import (
     AbortRequested,
     AnyBody,
@@ -166,6 +167,16 @@ def test_a_plan_is_named_by_a_short_id_a_unique_prefix_or_latest(given: str, bus
     stored = asyncio.run(bus.last("LOG", "plan-approved"))
     assert isinstance(stored, Stored)
     assert stored.event.body == PlanApproved(plan="c1/observer/it-83/optimizer/0", by="ada")
+
+
+def test_a_plan_from_a_file_is_named_by_its_time(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its id begins with the operator's name and a time: the time is its short id."""
+    whole = "c1/operator/20261128T013005.123456Z/plan"
+    publish(bus, held(whole))
+    for given in ("20261128T013005.123456Z", "20261128", whole):
+        assert matching_id(given, [whole]) == whole
+    assert send(PlanApproved(plan="20261128T013005.123456Z", by="ada")) == 0
+    assert capsys.readouterr().out == "plan/20261128T013005.123456Z approved by ada\n"
 
 
 def test_a_file_that_is_not_there_is_no_id(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,6 +81,22 @@ def test_wrong_options_are_an_error_and_a_hint() -> None:
 
 
 @pytest.mark.parametrize(
+    ("option", "value", "remedy"),
+    [
+        ("--max-utilization", "0", "give at least 1"),
+        ("--max-utilization", "101", "give at most 100"),
+        ("--seed", "x", "give a whole number"),
+        ("--time-limit", "x", "give a number"),
+        ("--objective", "cheap", "choose from 'cost', 'least-cost', 'energy'"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named_with_what_to_give(option: str, value: str, remedy: str) -> None:
+    """Option and value, in our words and not in those of a library."""
+    wrong = CliRunner().invoke(app, ["plan", option, value])
+    assert (wrong.exit_code, wrong.stderr.splitlines()[0]) == (2, f"error: '{option}' is '{value}': {remedy}")
+
+
+@pytest.mark.parametrize(
     ("columns", "lines"),
     [("", ["name   amount", "lemon       1"]), ("9", ["name   a", "       m", "       o"])],
 )
@@ -150,6 +166,13 @@ def test_explain_suggests_workloads(bench: Bench) -> None:
     """Exit 3 with names that are near."""
     result = bench.explain("deploy/wbe")
     assert (result.exit_code, result.stderr) == (3, "error: no Deployment is named 'wbe'; similar names: web\n")
+
+
+def test_explain_suggests_workloads_for_a_bare_name(bench: Bench) -> None:
+    """Without a type a name is that of a node or pod; a workload of the name is offered."""
+    result = bench.explain("web", "-n", "shop")
+    assert result.exit_code == 3
+    assert "similar names: Deployment/shop/web" in result.stderr
 
 
 def test_explain_claims_nothing_about_a_plan(bench: Bench) -> None:

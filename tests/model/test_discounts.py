@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kinema_core.model.catalog_file import CatalogError, parse_catalog
-from kinema_core.model.discounts import parse_discounts, with_discounts
+from kinema_core.model.discounts import parse_discounts, with_discounts, without_offer
 
 ROWS = parse_catalog(
     "machine_type,vcpus,memory_gib,usd_per_hour,zone\nn2-standard-2,2,8,0.1,a\nn2-standard-4,4,16,0.2,a\ne2-standard-2,2,8,0.07,b\n"
@@ -26,6 +26,13 @@ def test_first_line_that_matches_decides() -> None:
         "n2-standard-4/on-demand": 150_000,
         "e2-standard-2/on-demand": 70_000,
     }
+
+
+def test_lines_without_an_offer_are_known() -> None:
+    """A line for spot has one where there is an offer on demand: it adds the spot offer."""
+    text = "machine_type,capacity_type,zone,percent_off\nn2-*,,,5\nn2-*,spot,,60\nn3-*,,,5\n*,,c,5\n"
+    found = without_offer(ROWS, parse_discounts(text))
+    assert [(one.machine_type, one.zone) for one in found] == [("n3-*", "*"), ("*", "c")]
 
 
 def test_zone_is_a_pattern_too() -> None:

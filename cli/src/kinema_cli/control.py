@@ -112,12 +112,12 @@ def approve_file(*, nats: str, path: Path, cluster: str = "", output: Format = F
         print_error(str(error))
         return error.code
     if state.phase == REFUSED:
-        print_error(f"plan {name} does not hold any more: {state.rule}: {state.why}")
+        print_error(f"plan {short_id(name)} does not hold any more: {state.rule}: {state.why}")
         return CONFLICT
     if state.phase in {PENDING, HELD}:
-        print_error(f"plan {name}: the decider has given no verdict yet; look at `kinema plans`")
+        print_error(f"plan {short_id(name)}: the decider has given no verdict yet; look at `kinema plans`")
         return 1
-    what = f"plan/{name}"
+    what = f"plan/{short_id(name)}"
     emit({"object": what, "action": "approved", "by": plan.by}, output, lambda: [cell(f"{what} approved by {plan.by}")])
     return 0
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
     from kinema_core.events import Offer
     from kinema_core.model.catalog import CatalogRow
     from kinema_core.model.cluster import Cluster
-    from kinema_core.model.price_table import PriceTable
+    from kinema_core.model.price_table import PriceTable, TableCatalog
     from kinema_optimizer.settings import PolicyName
 
 T = TypeVar("T")
 
 OLD_PRICES: Final = timedelta(days=30)
 """Age above which prices are reported as old."""
+MOST_NAMES: Final = 5
+"""Number of names that a message lists."""
 _NO_BROKER: Final = "is the broker running? start it with `kinema up`, or set KINEMA_NATS to its address"
 
 
@@ -51,6 +54,14 @@ def fail(error: Exception) -> int:
     if hint := getattr(error, "hint", unreachable):
         print_hint(hint)
     return 2 if isinstance(error, UsageError) else 1
+
+
+def near_names(name: str, known: Sequence[str]) -> str:
+    """Return the known names that contain this one, else those spelled like it, as the end of a message."""
+    import difflib
+
+    near = [one for one in known if name in one] or difflib.get_close_matches(name, known, n=MOST_NAMES, cutoff=0.5)
+    return f"; similar names: {', '.join(near[:MOST_NAMES])}" if near else ""
 
 
 def policy_named(name: str) -> PolicyName:
@@ -171,9 +182,9 @@ def prices_of(choice: PriceChoice, snapshot: Snapshot, tables: tuple[PriceTable,
         found = Prices(_catalog_rows(choice.catalog), (), _age_of_prices(choice.catalog))
     else:
         found = _table_prices(choice, snapshot, tables)
-    rows = found.rows if choice.discounts is None else tuple(_with_discounts(found.rows, choice.discounts))
-    said = found.said if choice.discounts is None else f"{found.said}, with {choice.discounts.name}"
-    return replace(found, rows=rows, offers=offers_from(rows, snapshot.cluster), said=said)
+    if choice.discounts is not None:
+        found = _with_discounts(found, choice.discounts)
+    return replace(found, offers=offers_from(found.rows, snapshot.cluster))
 
 
 def _catalog_rows(path: Path) -> tuple[CatalogRow, ...]:
@@ -182,10 +193,17 @@ def _catalog_rows(path: Path) -> tuple[CatalogRow, ...]:
     return parse_catalog_file(path, "--catalog", parse_catalog)
 
 
-def _with_discounts(rows: tuple[CatalogRow, ...], path: Path) -> Iterator[CatalogRow]:
-    from kinema_core.model.discounts import parse_discounts, with_discounts
+def _with_discounts(found: Prices, path: Path) -> Prices:
+    from kinema_core.model.discounts import parse_discounts, with_discounts, without_offer
 
-    return with_discounts(rows, parse_catalog_file(path, "--discounts", parse_discounts))
+    discounts = parse_catalog_file(path, "--discounts", parse_discounts)
+    unused = [
+        f"--discounts {path}: there is no offer of machine type {one.machine_type} in zone {one.zone} "
+        f"({one.capacity_type}); its line changes no price"
+        for one in without_offer(found.rows, discounts)
+    ]
+    rows = tuple(with_discounts(found.rows, discounts))
+    return replace(found, rows=rows, said=f"{found.said}, with {path.name}", warnings=(*found.warnings, *unused))
 
 
 def parse_catalog_file(path: Path, option: str, parse: Callable[[str], T]) -> T:
@@ -214,8 +232,8 @@ def _table_prices(choice: PriceChoice, snapshot: Snapshot, tables: tuple[PriceTa
         types = sorted({machine_of(node)[0] for node in snapshot.cluster.nodes})
         regions = sorted({node.labels.get(REGION[0], "unknown") for node in snapshot.cluster.nodes})
         raise InputError(
-            f"no price table has a machine type of this cluster ({listed(types, _NAMES)}) in its region "
-            f"({listed(regions, _NAMES)}, by the label {REGION[0]})",
+            f"no price table has a machine type of this cluster ({listed(types, MOST_NAMES)}) in its region "
+            f"({listed(regions, MOST_NAMES)}, by the label {REGION[0]})",
             hint="give prices in --catalog FILE, a CSV with machine_type,vcpus,memory_gib,usd_per_hour",
         )
     old = [
@@ -224,7 +242,15 @@ def _table_prices(choice: PriceChoice, snapshot: Snapshot, tables: tuple[PriceTa
         for cloud, region, date, source in found.used
         if snapshot.now - date > OLD_PRICES
     ]
-    return Prices(found.rows, (), found.source, found.priced, tuple(old), remedy=_COMPLETE)
+    return Prices(found.rows, (), found.source, found.priced, (*old, *_unsold(patterns, found)), remedy=_COMPLETE)
+
+
+def _unsold(patterns: Sequence[str], found: TableCatalog) -> Iterator[str]:
+    """Yield a warning for each pattern of `--offer` to which the tables sell the cluster nothing."""
+    sold = {row.machine_type for row in found.rows}
+    for pattern in patterns:
+        if not fnmatch.filter(sold, pattern):
+            yield f"--offer {pattern}: no such machine type is on sale here{near_names(pattern, sorted(found.known))}"
 
 
 def labels_in(text: str) -> dict[str, str]:
@@ -233,6 +259,14 @@ def labels_in(text: str) -> dict[str, str]:
     if not all(key.strip() and equals for key, equals, _ in pairs):
         raise UsageError(f"--scope {text!r}: write labels of nodes as KEY=VALUE,KEY=VALUE")
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def scope_warnings(scope: Sequence[str], snapshot: Snapshot) -> Iterator[str]:
+    """Yield a warning for each `--scope` that no node is in."""
+    for text in scope:
+        wanted = labels_in(text).items()
+        if not any(wanted <= node.labels.items() for node in snapshot.cluster.nodes):
+            yield f"--scope {text}: no node has these labels"
 
 
 def check_prices(snapshot: Snapshot, prices: Prices) -> tuple[str, ...]:
@@ -246,13 +280,15 @@ def check_prices(snapshot: Snapshot, prices: Prices) -> tuple[str, ...]:
 
     unknown = unpriced_nodes(snapshot.cluster, prices.offers)
     lines = [
-        f"missing price: {offer} ({counted(len(names), 'node')}: {listed(names, _NAMES)})"
+        f"missing price: {offer} ({counted(len(names), 'node')}: {listed(names, MOST_NAMES)})"
         for offer, names in sorted(by_reason(unknown).items())
     ]
     hint = f"{prices.remedy}, or annotate the nodes with {PRICE}"
     if unknown and len(unknown) == len(snapshot.cluster.nodes):
         raise InputError("\n".join(lines), hint=hint)
-    return tuple(f"{line}; no plan deletes them, and they count nothing; {hint}" for line in lines)
+    if not lines:
+        return ()
+    return (*(f"{line}; no plan deletes them, and they count nothing" for line in lines), f"to give prices, {hint}")
 
 
 def _age_of_prices(path: Path) -> str:
@@ -271,7 +307,6 @@ def _age_of_prices(path: Path) -> str:
     return f"{path.name} has no price date (add `# prices of YYYY-MM-DD`); file modified {changed:%Y-%m-%d}"
 
 
-_NAMES: Final = 5
 _COMPLETE: Final = (
     "write a catalog with `kinema prices > prices.csv`, add the offers, and give it in --catalog (spot prices can be "
     "estimated in --discounts)"
@@ -301,7 +336,7 @@ def input_warnings(snapshot: Snapshot) -> Iterator[str]:
     absent = [node.name for node in cluster.nodes if not node.ready]
     if absent:
         yield (
-            f"{counted(len(absent), 'node')} not Ready: {listed(absent, _NAMES)}; the plan assumes that their pods "
+            f"{counted(len(absent), 'node')} not Ready: {listed(absent, MOST_NAMES)}; the plan assumes that their pods "
             "run, adds none, and leaves their zones a node that takes pods"
         )
     count = len(cluster.quarantined)
@@ -331,7 +366,7 @@ def _shared_uids(snapshot: Snapshot) -> Iterator[str]:
             shared.setdefault((type(item).__name__, item.uid), []).append(item.key)
     twice = [f"{kind} {' and '.join(keys[:2])}" for (kind, _), keys in sorted(shared.items()) if len(keys) > 1]
     if twice:
-        yield f"the same uid: {listed(twice, _NAMES)}; the plan identifies them by name, but owners may be confused"
+        yield f"the same uid: {listed(twice, MOST_NAMES)}; the plan identifies them by name, but owners may be confused"
 
 
 def _missing_kinds(snapshot: Snapshot) -> Iterator[str]:

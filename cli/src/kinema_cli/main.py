@@ -70,7 +70,7 @@ class _Commands(TyperGroup):
         try:
             code = super().main(*args, **options)
         except TyperException as error:
-            message = getattr(error, "format_message", error.__str__)()
+            message = _wrong_value(error) or getattr(error, "format_message", error.__str__)()
             context = getattr(error, "ctx", None)
             if message.startswith("Usage: "):  # no arguments
                 sys.stdout.write(f"{message}\n")
@@ -82,6 +82,24 @@ class _Commands(TyperGroup):
         except typer.Abort:
             sys.exit(130)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _wrong_value(error: TyperException) -> str:
+    """Return which option has a value of the wrong type or range, and what to give; empty for any other error."""
+    faults, param = getattr(error.__cause__, "errors", None), getattr(error, "param", None)
+    if faults is None or param is None:
+        return ""
+    fault = faults()[0]
+    limits = fault.get("ctx", {})
+    remedies = {
+        "int_parsing": "give a whole number",
+        "float_parsing": "give a number",
+        "greater_than_equal": f"give at least {limits.get('ge')}",
+        "less_than_equal": f"give at most {limits.get('le')}",
+    }
+    other = fault["msg"].replace(f"Value error, {fault['input']!r} is not one of", "choose from")
+    remedy = remedies.get(fault["type"], other)
+    return f"{param.get_error_hint()} is {fault['input']!r}: {remedy}"
 
 
 class _Command(TyperCommand):

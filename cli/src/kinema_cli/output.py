@@ -203,6 +203,22 @@ def percent(share: float, decimals: int = 0) -> str:
     return f"{share * 100:.{decimals}f}%"
 
 
+def could_be_saved(cost: float, bound: float, unit: str = "USD/h", *, which: str = "no plan") -> str:
+    """Return by how much a cost may lie above the least: `at most $2.77/h (19%) more could be saved`.
+
+    Args:
+        cost: of the plan, in USD per hour or watts.
+        bound: what no plan can cost less than.
+        unit: `USD/h` or `W`.
+        which: the plans that the bound is of.
+    """
+    left = cost - bound
+    if round(left, 6) <= 0:
+        return f"{which} {'draws' if unit == 'W' else 'costs'} less"
+    amount = f"{left:,.1f} W" if unit == "W" else hourly(left)
+    return f"at most {amount} ({percent(left / cost)}) more could be saved"
+
+
 def warning_box(warnings: Sequence[str]) -> RenderableType:
     """Return warnings as a box on a terminal, as lines elsewhere."""
     from rich.console import Group

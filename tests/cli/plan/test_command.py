@@ -249,11 +249,13 @@ def test_html_report_is_written(bench: Bench) -> None:
     assert "Disruption audit" not in html
 
 
-def test_report_that_cannot_be_written_is_told_before_anything_is_solved(bench: Bench) -> None:
+@pytest.mark.parametrize("option", ["--html", "--out"])
+def test_file_that_cannot_be_written_is_told_before_anything_is_solved(bench: Bench, option: str) -> None:
     """A directory that is not there is one line with the option, and is not made."""
     missing = bench.directory / "nope"
-    said = bench.fails("--html", str(missing / "plan.html"))
-    assert said == f"error: --html {missing / 'plan.html'}: there is no directory {missing}: make it, or name another\n"
+    path = missing / "plan.html"
+    said = bench.fails(option, str(path))
+    assert said == f"error: {option} {path}: there is no directory {missing}: make it, or name another\n"
     assert not missing.exists()
 
 

@@ -82,6 +82,23 @@ def test_offer_is_for_tables_only(tmp_path: Path) -> None:
     assert run("plan", "--snapshot", str(path), "--catalog", "x.csv", "--offer", "n2-*").exit_code == 2
 
 
+def test_what_options_name_and_nothing_has_is_warned_of(tmp_path: Path) -> None:
+    """A machine type that no table has, with the ones spelled like it; discounts without an offer; an empty scope."""
+    discounts = tmp_path / "contract.csv"
+    discounts.write_text("machine_type,percent_off\nx9-*,10\n")
+    options = ["--offer", "n2-standrd-4,c2-*", "--discounts", str(discounts), "--scope", "team=red", "--work", "1"]
+    found = run("plan", "--snapshot", str(snapshot(tmp_path, *PLACES["gce"])), *options)
+    assert found.exit_code == 0, found.output
+    named = [line for line in found.stderr.splitlines() if "--" in line and "prices of" not in line]
+    assert [line.partition("; similar")[0] for line in named] == [
+        "warning: --offer n2-standrd-4: no such machine type is on sale here",
+        f"warning: --discounts {discounts}: there is no offer of machine type x9-* in zone * (on-demand); its line "
+        "changes no price",
+        "warning: --scope team=red: no node has these labels",
+    ]
+    assert "similar names: n2-standard-4" in named[0]
+
+
 def test_tables_print_as_a_catalog(tmp_path: Path) -> None:
     """What it prints is a catalog with a date, which `kinema plan` takes and answers the same."""
     path = snapshot(tmp_path, *PLACES["ec2"])

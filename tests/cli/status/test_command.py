@@ -150,7 +150,7 @@ async def test_state_is_the_newest_version_with_its_age() -> None:
         (
             (NoPlanFound(mode="reschedule", version=7, reason="nothing-better", figures=UNPROVEN),),
             "over",
-            "nothing-better; at most $0.96/h could be saved",
+            "nothing-better; at most $0.96/h (84%) more could be saved",
         ),
         (
             (PLAN, PlanRejected(plan="e2", version=7, rule="saving", reason="too little", would_change="more")),

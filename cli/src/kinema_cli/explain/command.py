@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kinema_cli.inputs import InputError, PriceChoice, UsageError, check_prices, fail, prices_of, snapshot_of
+from kinema_cli.inputs import (
+    MOST_NAMES,
+    InputError,
+    PriceChoice,
+    UsageError,
+    check_prices,
+    fail,
+    near_names,
+    prices_of,
+    snapshot_of,
+)
 from kinema_cli.options import (
     BROKER,
     AllowSpot,
@@ -35,8 +45,6 @@ if TYPE_CHECKING:
     from kinema_optimizer.problem.compile import Compiled
 
 NOTHING_FOUND = 3
-NEAR = 5
-"""Number of similar names that are suggested."""
 _KINDS: Final = {
     "node": ("no", "node", "nodes"),
     "pod": ("po", "pod", "pods"),
@@ -233,7 +241,7 @@ def _pods_named(kind: str, name: str, snapshot: Snapshot) -> tuple[Pod, ...]:
         namespaces = ", ".join(item.namespace for item in found)
         raise UnknownNameError(f"{len(found)} workloads are named {name!r}; give -n, one of {namespaces}")
     every = [node.name for node in cluster.nodes] if kind == "node" else sorted({item.name for item in known})
-    raise UnknownNameError(f"no {kind} is named {name!r}{_near(name.rpartition('/')[2], every)}")
+    raise UnknownNameError(f"no {kind} is named {name!r}{near_names(name.rpartition('/')[2], every)}")
 
 
 def _pod_named(name: str, snapshot: Snapshot) -> Pod:
@@ -243,17 +251,11 @@ def _pod_named(name: str, snapshot: Snapshot) -> Pod:
     if len(same) == 1:
         return same[0]
     if same:
-        keys = ", ".join(pod.key for pod in same[:NEAR])
+        keys = ", ".join(pod.key for pod in same[:MOST_NAMES])
         raise UnknownNameError(f"{len(same)} pods are named {name!r}: write one of {keys}")
     ended = sorted(key for key in snapshot.finished if name in (key, key.partition("/")[2]))
     if ended:
         raise UnknownNameError(f"pod {ended[0]} has ended (Succeeded or Failed); no plan counts it")
-    known = [*(node.name for node in cluster.nodes), *(pod.key for pod in cluster.pods)]
-    raise UnknownNameError(f"no node and no pod is named {name!r}{_near(name, known)}")
-
-
-def _near(name: str, known: list[str]) -> str:
-    import difflib
-
-    near = [one for one in known if name in one][:NEAR] or difflib.get_close_matches(name, known, n=NEAR, cutoff=0.5)
-    return f"; similar names: {', '.join(near)}" if near else ""
+    known = [item.key for item in cluster.workloads]
+    known += [*(node.name for node in cluster.nodes), *(pod.key for pod in cluster.pods)]
+    raise UnknownNameError(f"no node and no pod is named {name!r}{near_names(name, known)}")

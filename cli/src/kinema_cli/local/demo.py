@@ -23,7 +23,7 @@ from kinema_cli.local.pipeline import LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, ChildError, Supervisor, first_line, stop_event
 from kinema_cli.local.settings import UNATTENDED, layered
 from kinema_cli.local.simulator import Simulator, SimulatorError, View
-from kinema_cli.output import Format, console, counted, print_error, print_note, print_value
+from kinema_cli.output import Format, console, could_be_saved, counted, print_error, print_note, print_value
 from kinema_cli.replay.recording import read, record_to
 from kinema_cli.report.from_run import HistoryError, RunError
 from kinema_core.events import (
@@ -123,9 +123,9 @@ class Progress:
             table.add_row("forecast", self.forecast)
         if self.proposals:
             plan = list(self.proposals.values())[-1]
-            gap = "unknown" if plan.cost.gap is None else f"{plan.cost.gap:.2%}"
             cost = f"{plan.cost.before:.2f} → {plan.cost.after:.2f} {plan.cost.unit}"
-            table.add_row("plan", f"{cost}, gap {gap}, {counted(plan.moves, 'move')}")
+            left = could_be_saved(plan.cost.after, plan.cost.lower_bound, plan.cost.unit)
+            table.add_row("plan", f"{cost}, {counted(plan.moves, 'move')}; {left}")
         if self.intended:
             active = [item.step for key, item in self.intended.items() if key not in self.done]
             doing = ", ".join(f"{step.kind} {step.target}" for step in active[:3])

@@ -20,6 +20,7 @@ from kinema_cli.inputs import (
     input_warnings,
     labels_in,
     prices_of,
+    scope_warnings,
     snapshot_of,
 )
 from kinema_cli.options import (
@@ -208,12 +209,14 @@ def run_plan(options: PlanOptions) -> int:
     try:
         settings = planning_settings(options)
         check_output(options.html, "--html")
+        check_output(options.out, "--out")
         found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
         prices = prices_of(PriceChoice(options.catalog, options.discounts, options.offer), found)
         warnings = [
             *check_prices(found, prices),
             *prices.warnings,
             *input_warnings(found),
+            *scope_warnings(options.scope, found),
             *catalog_warnings(found, prices.offers),
         ]
         for warning in warnings:

@@ -21,6 +21,7 @@ from kinema_cli.inputs import (
     input_warnings,
     labels_in,
     prices_of,
+    scope_warnings,
     snapshot_of,
 )
 from kinema_cli.output import Format, emit, hourly, listed, print_warning, table
@@ -83,7 +84,12 @@ def run_diff(options: DiffOptions) -> int:
         plan = read_plan(options.plan)
         found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
         prices = prices_of(PriceChoice(options.catalog, options.discounts, options.offer), found)
-        for warning in (*check_prices(found, prices), *prices.warnings, *input_warnings(found)):
+        for warning in (
+            *check_prices(found, prices),
+            *prices.warnings,
+            *input_warnings(found),
+            *scope_warnings(options.scope, found),
+        ):
             print_warning(warning)
         changes, reasons = differences(plan, found, prices.offers, options)
     except (UsageError, InputError, PriceError) as error:

@@ -211,19 +211,11 @@ def _bound(head: Headline) -> str:
     """Return what no plan can cost less than, and what could still be saved, in money."""
     if head.gap is None or head.lower_bound is None:
         return "none is known"
-    after = head.usd_after if head.watts is None else head.watts[1]
-
-    def amount(value: float) -> str:
-        return hourly(value) if head.watts is None else f"{value:,.1f} W"
-
     which = "no plan without moves" if head.still else "no plan"
-    verb = "costs" if head.watts is None else "draws"
-    least = f"{which} {verb} less than {amount(head.lower_bound)}"
+    bound = hourly(head.lower_bound) if head.watts is None else f"{head.lower_bound:,.1f} W"
+    least = f"{which} {'costs' if head.watts is None else 'draws'} less than {bound}"
     beside = f", without {head.beside}" if head.beside else ""
-    left = after - head.lower_bound
-    if left <= 0 or not after:
-        return least
-    return f"{least}: at most {amount(left)} ({percent(left / after)}) more could be saved{beside}"
+    return least if head.after <= head.lower_bound else f"{least}: {head.could_be_saved}{beside}"
 
 
 def _how_many(head: Headline) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from kinema_cli.output import HOURS_PER_MONTH, hourly, monthly, percent, unit_price
+from kinema_cli.output import HOURS_PER_MONTH, hourly, monthly, unit_price
 from kinema_cli.report.data import WAITED, Headline, NodeBox, ReportData
 from kinema_cli.report.drawings import app_colors, boxes_picture, legend, minutes, timeline
 from kinema_cli.report.plots import cost_plot, frontier_plot, load_plot, nodes_plot, ready_plot
@@ -118,14 +118,8 @@ def _fewer(head: Headline) -> str:
 def _how_good(head: Headline) -> str:
     if head.status == "infeasible":
         return "no plan fits the limits"
-    of = " without moves" if head.still else ""
-    after = head.usd_after if head.watts is None else head.watts[1]
-    left = after - (head.lower_bound or 0.0)
-    if left <= 0:
-        return f"no plan{of} costs less"
-    amount = hourly(left) if head.watts is None else f"{left:,.1f} W"
     beside = f" without {head.beside}" if head.beside else ""
-    return f"at most {amount} ({percent(left / after)}) more could be saved{beside}"
+    return f"{head.could_be_saved}{beside}"
 
 
 def _percent(head: Headline) -> str:

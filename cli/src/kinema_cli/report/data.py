@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from kinema_cli.output import HOURS_PER_MONTH
+from kinema_cli.output import HOURS_PER_MONTH, could_be_saved
 from kinema_cli.report.audit import Audit
 from kinema_core.events import Plan
 
@@ -138,6 +138,17 @@ class Headline:
     """The bound is of plans that move nothing."""
     beside: str = ""
     """Limits of the plan that the bound leaves out: a limit on moves, their price."""
+
+    @property
+    def after(self) -> float:
+        """Cost in the unit of the bound."""
+        return self.usd_after if self.watts is None else self.watts[1]
+
+    @property
+    def could_be_saved(self) -> str:
+        """How far the plan may be from the least, in words."""
+        which = "no plan without moves" if self.still else "no plan"
+        return could_be_saved(self.after, self.lower_bound or 0.0, "USD/h" if self.watts is None else "W", which=which)
 
     @property
     def usd_saved(self) -> float:

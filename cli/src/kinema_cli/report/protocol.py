@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from kinema_cli.output import counted, hourly, percent
+from kinema_cli.output import could_be_saved, counted, hourly
 from kinema_cli.report.data import EventRow
 from kinema_cli.status.plans import completed_phase
 from kinema_core.events import (
@@ -115,11 +115,11 @@ def _command(body: ExecutionPaused | AbortRequested) -> str:
 
 def _plan(body: Plan) -> str:
     cost = body.cost
-    gap = "unknown" if cost.gap is None else percent(cost.gap, 1)
     amount = f"{cost.before:.1f} → {cost.after:.1f} W"
     if cost.unit != "W":
         amount = f"{hourly(cost.before)} → {hourly(cost.after)}"
-    return f"{body.status}: {amount}, {counted(body.moves, 'move')}, gap {gap}"
+    left = could_be_saved(cost.after, cost.lower_bound, cost.unit)
+    return f"{body.status}: {amount}, {counted(body.moves, 'move')}; {left}"
 
 
 def _policy(body: PolicyEvaluated) -> str:

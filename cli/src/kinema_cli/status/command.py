@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kinema_cli.options import BROKER, ClusterName, Nats, Output
-from kinema_cli.output import Format, counted, facts, hourly, listed, percent, table
+from kinema_cli.output import Format, could_be_saved, counted, facts, hourly, listed, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,11 +87,11 @@ def _state_rows(found: Status) -> list[tuple[str, str]]:
 
 
 def _plan_rows(plan: PlanStatus) -> list[tuple[str, str]]:
-    gap = "unknown" if plan.gap is None else percent(plan.gap, 1)
+    left = could_be_saved(plan.cost_after, plan.lower_bound, plan.unit)
     cost = f"{hourly(plan.usd_per_hour_before)} → {hourly(plan.usd_per_hour_after)}"
     rows = [
         ("plan", f"{plan.short_id}, {plan.phase}"),
-        ("", f"{cost}, {counted(plan.moves, 'move')}, {plan.status}, gap {gap}"),
+        ("", f"{cost}, {counted(plan.moves, 'move')}, {plan.status}; {left}"),
     ]
     if plan.reason:
         rows.append(("", ": ".join(part for part in (plan.rule, plan.reason) if part)))

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from kinema_cli.output import hourly
+from kinema_cli.output import could_be_saved
 from kinema_cli.status.execution import (
     QUIET_SECONDS,
     ExecutionStatus,
@@ -91,6 +91,8 @@ class PlanStatus(msgspec.Struct, frozen=True, kw_only=True):
     usd_per_hour_before: float
     usd_per_hour_after: float
     lower_bound: float
+    cost_after: float
+    """In the unit of the bound."""
     unit: str = "USD/h"
     """Of the bound; `W` where energy is minimized."""
     gap: float | None
@@ -324,8 +326,8 @@ def _stage(last: Event, mode: str) -> tuple[str, str]:
 
 def _unproven(figures: Figures) -> str:
     """Return what a cheaper plan might save that was not found in time; empty where there is none, or none is known."""
-    left = float(figures.get("cost_usd_per_hour", 0)) - float(figures.get("lower_bound_usd_per_hour", 0))
-    return f"; at most {hourly(left)} could be saved" if round(left, 6) > 0 else ""
+    cost, bound = (float(figures.get(f"{name}_usd_per_hour", 0)) for name in ("cost", "lower_bound"))
+    return f"; {could_be_saved(cost, bound)}" if cost > bound else ""
 
 
 def _skipped(
@@ -370,6 +372,7 @@ def _plan(newest: Mapping[str, Stored]) -> PlanStatus | None:
         usd_per_hour_before=usd_before(plan),
         usd_per_hour_after=usd_after(plan),
         lower_bound=plan.cost.lower_bound,
+        cost_after=plan.cost.after,
         unit=plan.cost.unit,
         gap=plan.cost.gap,
         moves=plan.moves,

@@ -1,4 +1,4 @@
-"""Short ids of plans: `it-83` for `prod/observer/it-83/predictor/0/optimizer/0`."""
+"""Short ids of plans: `it-83` for `prod/observer/it-83/predictor/0/optimizer/0`, the time for one from a file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 LATEST: Final = "latest"
-_CYCLE: Final = re.compile(r"(?:^|/)(it-\d[^/]*)")
+_CYCLE: Final = re.compile(r"(?:^|/)(it-\d[^/]*|\d{8}T\d{6}[^/]*)")
 _NEAR: Final = 5
 
 

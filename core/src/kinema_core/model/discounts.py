@@ -88,6 +88,13 @@ def with_discounts(rows: Iterable[CatalogRow], discounts: Sequence[Discount]) ->
                 yield _at_its_price(as_spot, row.micro_usd_per_hour, discounts)
 
 
+def without_offer(rows: Sequence[CatalogRow], discounts: Iterable[Discount]) -> Iterator[Discount]:
+    """Yield the lines that match no row; one for spot may match a row on demand, as it adds spot rows to those."""
+    for one in discounts:
+        if not any(one.matches(row) and one.capacity_type in {row.capacity_type, "spot"} for row in rows):
+            yield one
+
+
 def _applies(discount: Discount, row: CatalogRow) -> bool:
     return discount.capacity_type == row.capacity_type and discount.matches(row)
 

@@ -65,10 +65,14 @@ class PriceTable:
 
 @dataclass(frozen=True)
 class TableCatalog:
-    """Rows that tables have for a cluster; `used` names cloud, region, date and source of their prices."""
+    """Rows that tables have for a cluster; `used` names cloud, region, date and source of their prices.
+
+    `known`: the machine types that have a price in those regions, offered or not.
+    """
 
     rows: tuple[CatalogRow, ...]
     used: tuple[tuple[str, str, datetime, str], ...]
+    known: frozenset[str]
 
     @property
     def priced(self) -> datetime | None:
@@ -152,6 +156,7 @@ def table_catalog(cluster: Cluster, tables: Iterable[PriceTable], *, more: Seque
     """
     rows: list[CatalogRow] = []
     used: list[tuple[str, str, datetime, str]] = []
+    known: set[str] = set()
     live = {machine_of(node)[0] for node in cluster.nodes}
     for table in tables:
         for region, nodes in _by_region(cluster, table).items():
@@ -159,6 +164,7 @@ def table_catalog(cluster: Cluster, tables: Iterable[PriceTable], *, more: Seque
             arches = {node.labels.get(_ARCH, _USUAL) for node in nodes}
             zones: list[str | None] = [*sorted({machine_of(node)[1] for node in nodes} - {UNKNOWN})]
             used.append((table.cloud, region, table.priced[region], table.sources[region]))
+            known.update(name for name, machine in table.machines.items() if region in machine.prices)
             for name, machine in sorted(table.machines.items()):
                 wanted = family(name) in families or any(fnmatchcase(name, pattern) for pattern in more)
                 if region in machine.prices and (
@@ -169,7 +175,7 @@ def table_catalog(cluster: Cluster, tables: Iterable[PriceTable], *, more: Seque
                     rows += [
                         replace(row, line=len(rows) + at, zone=zone) for at, zone in enumerate(zones or [None], start=1)
                     ]
-    return TableCatalog(rows=tuple(rows), used=tuple(sorted(set(used))))
+    return TableCatalog(rows=tuple(rows), used=tuple(sorted(set(used))), known=frozenset(known))
 
 
 def _by_region(cluster: Cluster, table: PriceTable) -> dict[str, list[Node]]:
