@@ -135,6 +135,16 @@ class ExactLayout:
                 found.add(self.used(site), census.others[site])
         return found
 
+    def counted_in_all(self, census: PodCount) -> Sum:
+        """Return the pods that a rule counts at all sites: what `_assign` makes of them, in few terms."""
+        found = Sum(constant=float(sum(len(self.problem.kinds[kind].pods) for kind in census.kinds)))
+        for kind in census.kinds & self.lost.keys():
+            found.add(column(self.lost[kind]), -1.0)
+        for site, count in enumerate(census.others):
+            if count:
+                found.add(self.used(site), count)
+        return found
+
     def doubled(self, census: PodCount, sites: Iterable[int]) -> Sum:
         """Return the pods that a rule counts at these sites when all have arrived and none has left."""
         found = Sum()
@@ -543,7 +553,7 @@ def _exists(layout: ExactLayout, sites: Sequence[int]) -> Sum:
 
 def _add_redundancy(layout: ExactLayout, rule: ExactRedundancy) -> None:
     """Leave a pod outside of every node, and one in as many zones as there have to be."""
-    every = layout.counted(rule.nodes, range(len(layout.sites)))
+    every = layout.counted_in_all(rule.nodes)
     for sites in layout.domains(rule.nodes.topology):
         here = layout.counted(rule.nodes, sites)
         if here.terms or here.constant:
