@@ -65,7 +65,7 @@ bench: .venv/.ready ## measure; results as JSON in out/bench/
 beside: .venv/.ready controlplane ## the services on a start of the kind that Karpenter was measured on, on a real control plane, ten minutes; leaves out/bench/after_peak.json
 	.venv/bin/python -m benchmarks.after_peak
 
-scale: .venv/.ready controlplane ## one iteration at 1,000 nodes on a real control plane; leaves out/bench/scale.json
+scale: .venv/.ready controlplane ## one iteration at 1,300 nodes and 12,000 workloads on a real control plane; leaves out/bench/scale.json
 	.venv/bin/python -m benchmarks.scale
 
 steering: .venv/.ready controlplane ## share of new pods that land on their planned nodes, by kube-scheduler's configuration; leaves out/bench/steering.json

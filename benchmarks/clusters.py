@@ -40,6 +40,8 @@ CAPACITY: Final = "kinema.io/capacity-type"
 LABEL: Final = "bench.kinema.io/machine"
 GPU: Final = "example.com/gpu-milli"
 NAMESPACE: Final = "load"
+SURGE: Final = FrozenMap({"kinema.io/strategy": "surge"})
+"""Annotation that lets the only pod of a Deployment move, too."""
 _MANY: Final = 10_000
 """Pods per node where the problem does not count them."""
 _SYSTEM: Final = {"os": "linux", "arch": "amd64"}
@@ -186,7 +188,7 @@ def cluster_of(
             requests=FrozenMap({name: amount for name, amount in amounts.items() if amount}),
             on=tuple(places[c] if running else [None] * one.count),
             rules=_rules(one, f"app-{c:05d}"),
-            annotations=FrozenMap({"kinema.io/strategy": "surge"}) if one.count == 1 else EMPTY,
+            annotations=SURGE if one.count == 1 else EMPTY,
         ).objects()
     return from_objects(objects), tuple(offer_of(machine, resources, machine.zone or ZONES[0]) for machine in machines)
 

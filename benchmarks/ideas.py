@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from benchmarks.clusters import NOW, Deployed, node_of
+from benchmarks.clusters import NOW, SURGE, Deployed, node_of
 from benchmarks.machine_types import ZONES
-from benchmarks.starts import MEBIBYTE, SURGE, Start, e2_offers, starts
+from benchmarks.starts import MEBIBYTE, Start, e2_offers, starts
 from kinema_core.events import ClusterObject, FrozenMap, Plan
 from kinema_core.model.catalog import machine_of
 from kinema_core.model.cluster import from_objects

@@ -28,10 +28,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from benchmarks.clusters import HOSTNAME, NAMESPACE, NOW, ZONE, Deployed, node_of
+from benchmarks.clusters import HOSTNAME, NAMESPACE, NOW, SURGE, ZONE, Deployed, node_of
 from benchmarks.machine import write_result
 from benchmarks.machine_types import ZONES
-from benchmarks.starts import SURGE, settled
+from benchmarks.starts import settled
 from benchmarks.volumes import stateful
 from kinema_cli.snapshot.file import load_snapshot
 from kinema_core.events import (

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.clusters import CREATED, HOSTNAME, NAMESPACE, NOW, ZONE, Deployed, node_of, offer_of
+from benchmarks.clusters import CREATED, HOSTNAME, NAMESPACE, NOW, SURGE, ZONE, Deployed, node_of, offer_of
 from benchmarks.machine_types import ZONES, family
 from benchmarks.volumes import stateful
 from kinema_core.events import (
@@ -44,8 +44,6 @@ from kinema_sim.load.model import load_application
 MEBIBYTE: Final = 2**20
 PODS: Final = 12_000
 """Of the cluster full of rules."""
-SURGE: Final = FrozenMap({"kinema.io/strategy": "surge"})
-"""Lets the only pod of a Deployment move, too."""
 
 
 @dataclass(frozen=True)

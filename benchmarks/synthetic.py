@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from benchmarks.clusters import SURGE
 from kinema_core.events import (
+    EMPTY,
     ClusterObject,
     FrozenMap,
     Node,
@@ -22,7 +24,10 @@ MEBIBYTE = 2**20
 
 
 def cluster_objects(*, nodes: int, pods: int, pods_per_workload: int = 50, seed: int = 0) -> tuple[ClusterObject, ...]:
-    """`nodes` nodes of 32 cores and 128 GiB, and `pods` ready pods of Deployments, spread round robin."""
+    """`nodes` nodes of 32 cores and 128 GiB, and `pods` ready pods of Deployments, spread round robin.
+
+    Deployments of one pod allow its move by annotation.
+    """
     draw = random.Random(seed)
     found: list[ClusterObject] = [
         Node(
@@ -59,6 +64,7 @@ def _workload(index: int, first: int, count: int, nodes: int, draw: random.Rando
         namespace="load",
         uid=f"d-{index:05d}",
         labels=labels,
+        annotations=SURGE if count == 1 else EMPTY,
         selector=Selector(labels=labels),
         replicas=count,
         ready=count,
