@@ -14,7 +14,7 @@ from tests.controlplane.nodes import add_nodes, node
 from tests.controlplane.plane import ControlPlane, Options
 from tests.controlplane.server import ServerError, kill_left
 
-_ZONES = ("zone-a", "zone-b", "zone-c")
+_ZONES = ("europe-west3-a", "europe-west3-b", "europe-west3-c")  # of Google's price table, as the machine type is
 _STATE = "processes.json"
 
 

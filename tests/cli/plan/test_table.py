@@ -299,7 +299,7 @@ def test_workloads_that_come_together_are_told_in_a_line() -> None:
 
 def test_unknown_gap_is_no_number() -> None:
     """Without a bound nothing is claimed about the gap."""
-    assert "none is known" in shown(planned(cost=Cost(before=0.51, after=0.34, lower_bound=0.0, gap=None)))
+    assert "no bound is known" in shown(planned(cost=Cost(before=0.51, after=0.34, lower_bound=0.0, gap=None)))
 
 
 def test_nothing_better_tells_whether_it_is_proven() -> None:

@@ -210,7 +210,7 @@ def _saving(head: Headline) -> str:
 def _bound(head: Headline) -> str:
     """Return what no plan can cost less than, and what could still be saved, in money."""
     if head.gap is None or head.lower_bound is None:
-        return "none is known"
+        return "no bound is known"
     which = "no plan without moves" if head.still else "no plan"
     bound = hourly(head.lower_bound) if head.watts is None else f"{head.lower_bound:,.1f} W"
     least = f"{which} {'costs' if head.watts is None else 'draws'} less than {bound}"

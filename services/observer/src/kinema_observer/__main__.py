@@ -14,7 +14,7 @@ from kinema_observer.adapters.metrics import MetricsApi
 from kinema_observer.adapters.prometheus import Prometheus, PrometheusUsage
 from kinema_observer.adapters.reflector import Patience
 from kinema_observer.adapters.source import KubernetesSource
-from kinema_observer.errors import PrometheusError
+from kinema_observer.errors import AnotherClusterError, PrometheusError
 from kinema_observer.metrics import show_ages
 from kinema_observer.sampling import MeteredUsage, UsageSampler, UsageSource
 from kinema_observer.service import Observer
@@ -68,7 +68,7 @@ def _first(error: BaseException) -> BaseException:
     """Return the failure that ended the tasks, so that its kind decides on message and exit code."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return error
+    return ServiceError(str(error)) if isinstance(error, AnotherClusterError) else error
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Errors of observing.
 
 ObserverError
+├── AnotherClusterError    the streams are of another cluster of the same name
 ├── UnreadableListError    the whole input is no list of Kubernetes objects: nothing can be made of it
 ├── UnreadableFieldError   one object is odd at a path: it is quarantined, the rest goes on
 └── PrometheusError        a query failed: it may succeed later, or a person must act
@@ -14,6 +15,10 @@ from __future__ import annotations
 
 class ObserverError(Exception):
     """Root of the observer's errors."""
+
+
+class AnotherClusterError(ObserverError):
+    """The streams hold the state of another cluster of the same name; a person must choose."""
 
 
 class UnreadableListError(ObserverError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -10,11 +10,12 @@ from hashlib import sha256
 import msgspec
 import structlog
 
-from kinema_core.events import ClusterDelta, ClusterObject, ClusterSnapshot, Event, ObserverHeartbeat
+from kinema_core.events import ClusterDelta, ClusterObject, ClusterSnapshot, Event, Namespace, ObserverHeartbeat
 from kinema_core.model.cluster import Cluster, StateGapError, all_objects, evolve, from_objects
 from kinema_core.runtime.bus import Bus, ConflictError, Damaged, Stored
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.faultpoint import faultpoint, register
+from kinema_observer.errors import AnotherClusterError
 from kinema_observer.logic.changes import (
     HEARTBEAT_EVERY,
     Changes,
@@ -25,6 +26,7 @@ from kinema_observer.logic.changes import (
 )
 
 register("observer.delta.published", "observer.snapshot.published")
+_ALWAYS = "kube-system"
 _KINDS = ("cluster-snapshot", "cluster-delta")
 _DECIDED = ("iteration-started", "step-started")
 """Kinds of LOG events whose newest names the version of a state that was lost since."""
@@ -96,14 +98,31 @@ class StatePublisher:
         """Publish what leads from the published state to a full list: a first snapshot, or one delta.
 
         Raises:
+            AnotherClusterError: the state in the stream is of a cluster that was there before under this name.
             ConflictError: another process writes too; restore, then call again. BusError: as the bus.
         """
         if self._cluster is not None:
-            await self._publish_delta(delta_of_contents(self._cluster, contents()), now)
+            await self._publish_delta(delta_of_contents(self._cluster, self._of_this_cluster(contents())), now)
             return
         cluster = from_objects(contents(), version=self._stream.highest + 1)
         await self._publish_snapshot(cluster, now, digest=True)
         self._cluster = cluster
+
+    def _of_this_cluster(self, contents: Iterable[ClusterObject]) -> Iterator[ClusterObject]:
+        """Yield the objects; raises AnotherClusterError.
+
+        A cluster that is made again has nodes of the old names: plans that the streams hold would be executed there.
+        The namespace kube-system is made with a cluster and cannot be deleted, so its uid identifies the cluster.
+        """
+        assert self._cluster is not None
+        known = {item.uid for item in self._cluster.namespaces if item.name == _ALWAYS}
+        for item in contents:
+            if isinstance(item, Namespace) and item.name == _ALWAYS and known - {item.uid}:
+                raise AnotherClusterError(
+                    f"the broker holds the streams of another cluster of the name {self._name} (namespace {_ALWAYS} "
+                    f"had uid {', '.join(known)}, now {item.uid}): delete them, or give this cluster another name"
+                )
+            yield item
 
     async def publish_changes(self, changes: Changes, now: datetime) -> None:
         """Publish what changed, if anything did, and a snapshot when one is due.
