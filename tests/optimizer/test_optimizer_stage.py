@@ -126,7 +126,8 @@ def moved(found: Plan | NoPlanFound) -> set[str]:
     return {place.pod for place in found.placements if place.source != place.to}
 
 
-async def test_a_workload_whose_new_pods_were_refused_stays_for_a_while() -> None:
+@pytest.mark.parametrize("reason", ["refused", "unschedulable", "taken-back", "pods-never-ready"])
+async def test_a_workload_whose_moves_have_no_effect_stays_for_a_while(reason: str) -> None:
     """Its pods are held with the reason and others move; after the hour they may move again."""
     stage, state = optimizer(), fragmented()
     carts = {"shop/cart-0", "shop/cart-1", "shop/cart-2"}
@@ -135,7 +136,7 @@ async def test_a_workload_whose_new_pods_were_refused_stays_for_a_while() -> Non
     stage.recall(gave_up("Deployment/shop/cart", "budget"))
     stage.recall(gave_up("Deployment/gone/away"))
     assert moved(await answered(stage, forecasts(), state)) == moved(free), "another reason, another workload"
-    stage.recall(gave_up("Deployment/shop/cart"))
+    stage.recall(gave_up("Deployment/shop/cart", reason))
     kept = await answered(stage, forecasts(), state)
     assert moved(kept)
     assert not moved(kept) & carts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec import structs
-from tests.rescheduler.harness import World
+from tests.rescheduler.harness import ALL_AT_ONCE, World
 from tests.support.builders import NOW, cluster, deployed, node, offers, pod, stateful
 from tests.support.plans import plan_for
 
@@ -100,6 +100,27 @@ async def test_no_pod_is_evicted_whose_room_was_taken_since_its_move_began(spare
     end = await world.completes()
     assert len(world.intents("evict")) == int(spare)
     assert end.replan == ("" if spare else "misplaced")
+    assert not any(item.node is None for item in world.memory.pods.values())
+
+
+async def test_two_pods_are_not_evicted_for_the_same_room() -> None:
+    """Strangers take the places of both while their moves begin: what is left on the spare node is for one of them."""
+    stores = [item for name in ("a", "b") for item in stateful(name, [f"old-{name}", "kept"], cpu=1000)]
+    olds = [node("old-a"), node("old-b")]
+    before = cluster(
+        olds, node("to-a", cpu=1000), node("to-b", cpu=1000), node("spare", cpu=1000), node("kept"), stores
+    )
+    plan = plan_for(before, offers(), to={"shop/a-0": "to-a", "shop/b-0": "to-b"}, delete=["old-a", "old-b"])
+    world = World(before, plan, limits=ALL_AT_ONCE)
+    strangers = [pod(f"stranger-{name}", node=f"to-{name}", cpu=500, created=NOW) for name in ("a", "b")]
+    world.alter("kept", unschedulable=True)
+    world.once(
+        lambda: len(world.intents("prefer-nodes")) == 2,
+        lambda: world.memory.pods.update({item.key: item for item in strangers}),
+    )
+    end = await world.completes()
+    assert len(world.intents("evict")) == 1
+    assert end.replan == "misplaced"
     assert not any(item.node is None for item in world.memory.pods.values())
 
 

@@ -101,14 +101,13 @@ async def test_killed_after_an_effect_finds_it_made(tmp_path: Path, kind: str, e
 
 @pytest.mark.slow
 async def test_pods_that_never_get_ready_over_http(tmp_path: Path) -> None:
-    """A surge whose pods stay not Ready is taken back on the API server too: replicas, costs, marks, booted node."""
+    """A surge whose pods stay not Ready is taken back on the API server too: replicas, costs, marks."""
     sim = SCENARIOS["tiny"](0)
     async with sim_world(sim, tmp_path) as world:
         sim.kubelets.never_ready.add(("shop", "web"))
         end = await world.carry_out(onto_one_new_node, limits=Limits(pods_ready_seconds=30))
-        assert isinstance(end, ExecutionAborted), world.failures()
-        assert end.reason == "pods-never-ready"
-        assert end.leftovers == ()
+        assert isinstance(end, ExecutionCompleted), world.failures()
+        assert any(said.startswith("skip/Deployment/shop/web pods-never-ready") for said in world.failures())
         web = world.cluster().workload("Deployment/shop/web")
         assert web is not None
         assert web.replicas == 3

@@ -86,7 +86,8 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     they are reported only.
     """
     refused_seconds: float = 3600.0
-    """Time for which a workload's pods stay after new ones were refused (a quota, an admission rule)."""
+    """Time for which a workload's pods stay after new ones were refused (a quota, an admission rule), taken back by
+    their autoscaler, bound to no node or not Ready in time."""
     stock_out_seconds: float = 300.0
     """Time for which an offer that could not be booted (stock-out, quota, never Ready) is left; it doubles with each
     failure in a row, up to four hours. A machine type that fails in two zones is left in every zone."""

@@ -1,7 +1,8 @@
-"""Facts that log and taints add to the state: recent refusals, and nodes that another autoscaler deletes.
+"""Facts that log and taints add to the state: moves without effect, and nodes that another autoscaler deletes.
 
-A quota or an admission rule refused the new pods or the moves of some workloads. Once a move is taken back, no state
-shows that, and the next plan would repeat it; the log has it, so a replay knows the same. Pods on nodes that another
+A quota or an admission rule refused a workload's new pods, its autoscaler took them back, or none was Ready in time.
+Once a move is taken back, no state shows that, and the next plan would repeat it; the log has it, so a replay knows the
+same. Pods on nodes that another
 autoscaler deletes are moved by that autoscaler and not by a plan.
 """
 
@@ -20,7 +21,8 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.foreign import foreign_deletion
 from kinema_core.model.vocabulary import HELD
 
-_REASONS: Final = frozenset({"refused", "unschedulable"})
+_REASONS: Final = frozenset({"refused", "unschedulable", "taken-back", "pods-never-ready"})
+"""Ends of a move that the next one of the same workload would meet again."""
 
 
 class _Refusal(NamedTuple):
@@ -59,7 +61,7 @@ class Refusals:
 
 
 def _marked(workload: Workload, refusal: _Refusal) -> Workload:
-    why = f"its last move was refused: {refusal.detail} ({refusal.at:%Y-%m-%d %H:%M} UTC)"
+    why = f"its last move came to nothing: {refusal.detail} ({refusal.at:%Y-%m-%d %H:%M} UTC)"
     return msgspec.structs.replace(workload, annotations=FrozenMap({**workload.annotations, HELD: f"refused: {why}"}))
 
 

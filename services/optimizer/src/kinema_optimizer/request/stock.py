@@ -20,7 +20,16 @@ from kinema_core.events import Event, Offer, StepFailed
 OFFER: Final = "offer"
 """Figure of a failed boot: the offer that was asked for."""
 _REASONS: Final = frozenset(
-    {"stock-out", "quota", "permission", "denied", "invalid", "node-never-ready", "less-allocatable"}
+    {
+        "stock-out",
+        "quota",
+        "permission",
+        "denied",
+        "invalid",
+        "node-never-ready",
+        "less-allocatable",
+        "pods-never-ready",
+    }
 )
 """Failures that the next request of the same machine would meet again."""
 _LONGEST: Final = timedelta(hours=4)

@@ -36,6 +36,8 @@ class MoveDecision:
     over: bool = False
     waits: Blocked | None = None
     """What it waits for, where that is neither a step of its own nor a moment."""
+    leaves: tuple[Pod, str] | None = None
+    """The pod that the bodies evict and its planned node: they are published only where there is room for another."""
 
 
 WAIT: Final = MoveDecision()
@@ -66,6 +68,20 @@ def homeless(ctx: ExecutionContext, movers: WorkloadMoves, asked: Progress) -> P
     if any(pod.terminating for pods in ctx.evictable.values() for pod in pods):
         return None
     return next((pod for pod in movers.pods if pod.node is None and pod.unschedulable), None)
+
+
+def never_ready(ctx: ExecutionContext, movers: WorkloadMoves, detail: str) -> MoveDecision:
+    """Leave a workload alone whose new pods are not Ready in time; the rest of the plan goes on.
+
+    A node that was booted for the plan and on which no pod is Ready may be the cause: no other pod is to wait for it.
+    """
+    reason = "pods-never-ready"
+    bodies = skip(ctx, movers, reason, detail).bodies
+    waiting = {pod.node for pod in movers.pods if pod.node is not None and not pod.ready}
+    for name in sorted(waiting & ctx.coming.keys()):
+        if not any(pod.ready for pod in ctx.evictable.get(name, ())):
+            bodies += ctx.do_without(name, reason, f"no pod on node {name} is Ready; {movers.key}: {detail}")
+    return MoveDecision(bodies)
 
 
 def fail(ctx: ExecutionContext, movers: WorkloadMoves, reason: str, detail: str) -> MoveDecision:

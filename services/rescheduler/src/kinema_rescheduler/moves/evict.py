@@ -7,8 +7,17 @@ from datetime import datetime, timedelta
 from kinema_core.events import POD_WAITS, SKIPPED, Pod, Step
 from kinema_core.model.budgets import budgets_by_pod
 from kinema_rescheduler.journal.execution import Progress
-from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, blocked, fail, homeless, skip, steered
-from kinema_rescheduler.moves.room import Room
+from kinema_rescheduler.moves.decision import (
+    OVER,
+    WAIT,
+    MoveDecision,
+    blocked,
+    fail,
+    homeless,
+    never_ready,
+    skip,
+    steered,
+)
 from kinema_rescheduler.moves.surge import asking
 from kinema_rescheduler.moves.workloads import WorkloadMoves
 from kinema_rescheduler.names import unit_id
@@ -35,7 +44,7 @@ def evict(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDeci
         return MoveDecision(ctx.give_up(POD_WAITS, f"kube-scheduler finds no node for {pod.key}, evicted before"))
     if ctx.passed(progress.ended, ctx.limits.pods_ready_seconds):
         detail = f"{ready_pods} of {wanted} pods are Ready after an eviction"
-        return MoveDecision(ctx.give_up("pods-never-ready", f"{movers.key}: {detail}"))
+        return never_ready(ctx, movers, detail)
     return WAIT
 
 
@@ -52,8 +61,6 @@ def _begin(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDec
         return WAIT
     if not movers.healthy or _paused_until(ctx, victim.key) > ctx.now:
         return blocked(ctx, movers, "not-ready", "not all of its pods are Ready: none is evicted")
-    if not _room_left(ctx, victim, steer):
-        return OVER
     step = Step(
         id=unit_id("evict", movers.key, number),
         kind="evict",
@@ -63,7 +70,15 @@ def _begin(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDec
         nodes=steer.step.nodes if steer is not None else (),
         replicas_from=len(movers.pods),
     )
-    return MoveDecision(ctx.intend(step))
+    return _attempt(ctx, victim, step)
+
+
+def _attempt(ctx: ExecutionContext, victim: Pod, step: Step) -> MoveDecision:
+    """Evict the pod if there is room for its replacement by now.
+
+    A pod that was sent elsewhere may have come to the planned node since the move began, also while a budget refuses.
+    """
+    return MoveDecision(ctx.intend(step), leaves=(victim, next(iter(step.nodes), "")))
 
 
 def _refused_beside(ctx: ExecutionContext, namespace: str) -> str:
@@ -93,19 +108,7 @@ def _refused(ctx: ExecutionContext, movers: WorkloadMoves, progress: Progress) -
         return OVER
     if not movers.healthy or _paused_until(ctx, victim.key) > ctx.now:
         return WAIT
-    if not _room_left(ctx, victim, progress):
-        return OVER
-    return MoveDecision(ctx.intend(progress.step))
-
-
-def _room_left(ctx: ExecutionContext, victim: Pod, begun: Progress | None) -> bool:
-    """Return whether an open node still has room for the pod's replacement, as when its move began.
-
-    A pod that was sent elsewhere may have come there since, also while a budget refuses: a new move looks further.
-    """
-    open_nodes = sorted(name for name in ctx.mobility.open_nodes if name not in ctx.deletes)
-    target = next(iter(begun.step.nodes), "") if begun is not None else ""
-    return bool(Room(ctx.cluster, open_nodes, reserved=ctx.route.temporary).take(victim, victim.requests, target, 1))
+    return _attempt(ctx, victim, progress.step)
 
 
 def _paused_until(ctx: ExecutionContext, pod_key: str) -> datetime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 
 from kinema_core.events import EMPTY, Amounts, Node, Pod
@@ -49,18 +50,24 @@ class Room:
         `elsewhere` it is the preferred node or none.
         """
         requests = with_attachments(self._cluster, pod, requests)
-        others = [name for name in self._free if name != preferred and name not in self._reserved]
-        names = [preferred, *(others if elsewhere else ())]
-        nodes = [node for name in names if name in self._free and (node := self._cluster.node(name)) is not None]
+        others = (name for name in self._free if name != preferred and name not in self._reserved)
+        names = chain((preferred,), others if elsewhere else ())
         placed: list[str] = []
-        for node in nodes:
-            if not _admits(node, pod):
+        for name in names:
+            node = self._cluster.node(name)
+            if len(placed) == count:
+                break
+            if name not in self._free or node is None or not _admits(node, pod):
                 continue
             kept = EMPTY if node.name == preferred else self._promised.get(node.name, EMPTY)
             while len(placed) < count and fits(add(requests, kept), self._free[node.name]):
                 self._free[node.name] = subtract(self._free[node.name], requests)
                 placed.append(node.name)
         return tuple(placed)
+
+    def take_one(self, pod: Pod, preferred: str) -> bool:
+        """Place one more pod like `pod` as `take` does; return whether there was room."""
+        return bool(self.take(pod, pod.requests, preferred, 1))
 
     def copies(self, pod: Pod, requests: Amounts, name: str, most: int) -> int:
         """Return how many pods like `pod`, each with `requests`, fit on a node that is open to all, up to `most`.

@@ -47,28 +47,22 @@ def advance(ctx: ExecutionContext) -> Moves:
     A wave begins when all moves of earlier waves have ended or were abandoned: the states on the way are those that
     were checked with the plan.
     """
-    decisions: list[MoveDecision] = []
-    running: list[WorkloadMoves] = []
-    idle: list[WorkloadMoves] = []
     taken_back = ctx.execution.abort is not None  # rolling updates are, by the rollback
-    for item in movers(ctx):
-        if taken_back and item.strategy == "rolling":
-            continue
-        decision = abandon(ctx, item.key) if ctx.skipped(item.key) else _go_on(ctx, item)
-        decisions.append(decision)
-        if not decision.over:
-            running.append(item)
-        elif not ctx.skipped(item.key) and _left(ctx, item):
-            idle.append(item)
+    items = [item for item in movers(ctx) if not (taken_back and item.strategy == "rolling")]
+    decisions = [abandon(ctx, item.key) if ctx.skipped(item.key) else _go_on(ctx, item) for item in items]
+    running, idle = _split(ctx, items, decisions)
     if ctx.stopping:
         return _last_moves(ctx, running, decisions)
+    room = _open_room(ctx, items, decisions)
+    decisions = [one if one.leaves is None or room.take_one(*one.leaves) else OVER for one in decisions]
+    running, idle = _split(ctx, items, decisions)
     over = not running and not idle and not ctx.to_close
     moving = [_wave_of_unit(ctx, item) for item in running if not ctx.skipped(item.key)]
     waiting = [wave for item in idle for wave in _waves(ctx, item)]
     waiting += [wave for one in ctx.to_close for wave in one.waves]
     wave = min([*moving, *waiting], default=ctx.route.end)
     due = [_due(ctx, item, wave) for item in idle if min(_waves(ctx, item)) <= wave]
-    begun = _begin(ctx, running, due, later=max(waiting, default=wave) > wave)
+    begun = _begin(ctx, room, running, due, later=max(waiting, default=wave) > wave)
     decisions += begun if running else hopeless(ctx, due, begun)
     decisions.append(_misplaced(ctx, running, idle))
     moved = [item for item in (*running, *idle) if not ctx.skipped(item.key)]
@@ -80,6 +74,30 @@ def advance(ctx: ExecutionContext) -> Moves:
         stalled=not running and all(item.strategy == "rolling" for item in due),
         blocked=tuple(one.waits for one in decisions if one.waits is not None),
     )
+
+
+def _split(
+    ctx: ExecutionContext, items: list[WorkloadMoves], decisions: list[MoveDecision]
+) -> tuple[list[WorkloadMoves], list[WorkloadMoves]]:
+    """Return the workloads with a move under way, and those without one that still have to move something."""
+    pairs = list(zip(items, decisions, strict=True))
+    running = [item for item, decision in pairs if not decision.over]
+    over = [item for item, decision in pairs if decision.over]
+    return running, [item for item in over if not ctx.skipped(item.key) and _left(ctx, item)]
+
+
+def _open_room(ctx: ExecutionContext, items: list[WorkloadMoves], decisions: list[MoveDecision]) -> Room:
+    """Return the account of this decision: what open nodes have left once the moves under way have got their pods.
+
+    Those that are about to evict take theirs from it, then those that begin.
+    """
+    running, idle = _split(ctx, items, decisions)
+    promised = _promised(ctx, running, [item for item in idle if item.strategy != "rolling"])
+    room = Room(ctx.cluster, ctx.open_nodes, reserved=ctx.route.temporary, promised=promised)
+    for item, decision in zip(items, decisions, strict=True):
+        if not decision.over and decision.leaves is None:
+            _reserve(ctx, room, item)
+    return room
 
 
 def _last_moves(ctx: ExecutionContext, running: list[WorkloadMoves], decisions: list[MoveDecision]) -> Moves:
@@ -165,7 +183,7 @@ def _unwanted(ctx: ExecutionContext, pod: Pod, *, surges: bool) -> str | None:
 
 
 def _begin(
-    ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[WorkloadMoves], *, later: bool
+    ctx: ExecutionContext, room: Room, running: list[WorkloadMoves], idle: list[WorkloadMoves], *, later: bool
 ) -> list[MoveDecision]:
     """Begin moves, larger pods first, until slots or room are used up; `later`: more waves are to come.
 
@@ -177,12 +195,6 @@ def _begin(
     idle = steered or ([] if too_soon else idle)
     if not idle:
         return []
-    closed = {*ctx.deletes}
-    open_nodes = sorted(name for name in ctx.mobility.open_nodes if name not in closed)
-    promised = _promised(ctx, running, steered)
-    room = Room(ctx.cluster, open_nodes, reserved=ctx.route.temporary, promised=promised)
-    for item in running:
-        _reserve(ctx, room, item)
     decisions: list[MoveDecision] = []
     slots = ctx.limits.max_parallel_moves - len(running)
     for item in sorted(idle, key=_larger_first):
@@ -260,9 +272,8 @@ def _misplaced(ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[W
     going += [pod for pods in ctx.evictable.values() for pod in pods if pod.terminating]
     for pod in going:
         leaving.setdefault(pod.node or "", []).append(with_attachments(ctx.cluster, pod, pod.requests))
-    open_nodes = sorted(name for name in ctx.mobility.open_nodes if name not in ctx.deletes)
     over: list[Pod] = []
-    for name in open_nodes:
+    for name in ctx.open_nodes:
         left = add(free[name], total(leaving.get(name, ())))
         for pod, takes in sorted(coming.get(name, ()), key=lambda one: (*_size(one[1]), one[0].key)):
             if fits(takes, left):
@@ -270,7 +281,7 @@ def _misplaced(ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[W
             else:
                 over.append(pod)
     promised = {name: total(takes for _, takes in pods) for name, pods in coming.items()}
-    room = Room(ctx.cluster, open_nodes, promised=promised) if over else None
+    room = Room(ctx.cluster, ctx.open_nodes, promised=promised) if over else None
     for pod in over:
         if room is not None and not room.take(pod, pod.requests, "", 1):
             where = next(name for name, pods in coming.items() if any(one is pod for one, _ in pods))

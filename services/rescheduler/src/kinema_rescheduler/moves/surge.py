@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from kinema_core.events import Pod, Step, Workload
 from kinema_rescheduler.journal.execution import Progress
-from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, fail, homeless, skip, steered
+from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, fail, homeless, never_ready, skip, steered
 from kinema_rescheduler.moves.workloads import WorkloadMoves, autoscalers_of
 from kinema_rescheduler.names import unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
@@ -98,7 +98,7 @@ def _awaiting(  # noqa: PLR0911 - a state machine: one return per state
     # Counted from when the pods were asked for: the time that a killed process was away does not count.
     if ctx.passed(up.ended, ctx.limits.pods_ready_seconds):
         detail = f"{others} of {up.step.replicas_from} pods beside the leaving ones are Ready"
-        return MoveDecision(ctx.give_up("pods-never-ready", f"{movers.key}: {detail}"))
+        return never_ready(ctx, movers, detail)
     return WAIT
 
 
@@ -163,7 +163,7 @@ def _ending(  # noqa: PLR0911 - a state machine: one return per state
         if workload.replicas != down.step.replicas_from:
             return OVER
         if ctx.passed(down.first, ctx.limits.pods_ready_seconds):
-            return MoveDecision(ctx.give_up("pods-never-ready", f"{movers.key}: {down.detail}"))
+            return never_ready(ctx, movers, down.detail)
         return MoveDecision(ctx.intend(down.step))
     if not any(pod.uid in down.step.pods for pod in movers.pods) and _seen(workload, down):
         return OVER

@@ -96,7 +96,7 @@ def _movers(
         strategy="rolling" if rolling else _strategy(ctx, key, victims, places),
         pods=tuple(sorted(pods, key=lambda pod: pod.key)),
         victims=tuple(sorted(victims, key=lambda pod: pod.key)),
-        targets={uid: leg.to for uid, leg in legs.items() if leg.to not in ctx.disrupted},
+        targets={uid: leg.to for uid, leg in legs.items() if leg.to not in {*ctx.disrupted, *ctx.unfit}},
         waves={pod.uid: legs[pod.uid].wave if pod.uid in legs else ctx.route.unplanned for pod in victims},
         requests=requests,
     )

@@ -14,6 +14,7 @@ from kinema_core.events import (
     ExecutionAborted,
     ExecutionCompleted,
     Figures,
+    FrozenMap,
     Node,
     Offer,
     Placement,
@@ -101,9 +102,15 @@ class ExecutionContext:
 
     @cached_property
     def unfit(self) -> Mapping[str, Verdict]:
-        """Return the booted nodes that are no use, by name: never Ready, or too small."""
+        """Return the booted nodes that are no use, by name: never Ready, too small, or without a Ready pod."""
         verdicts = self.execution.verdicts
         return {name: verdicts[unfit_id(name)] for name in self.boots if unfit_id(name) in verdicts}
+
+    @cached_property
+    def open_nodes(self) -> tuple[str, ...]:
+        """Return the nodes that may take pods of this plan, sorted: those that stay, without booted ones of no use."""
+        without = {*self.deletes, *self.unfit}
+        return tuple(sorted(name for name in self.mobility.open_nodes if name not in without))
 
     @cached_property
     def goes_on(self) -> bool:
@@ -350,6 +357,14 @@ class ExecutionContext:
     def replan(self, reason: str, detail: str) -> tuple[StepFailed, ...]:
         """End the plan after the moves under way: what remains is planned again from the state that there is then."""
         return self.verdict(REPLAN, reason, detail)
+
+    def do_without(self, name: str, reason: str, detail: str) -> tuple[StepFailed, ...]:
+        """Leave a booted node that is no use; a temporary one ends the plan."""
+        if self.plan_action.get(name) != "boot":
+            return self.give_up(reason, detail)
+        booted = self.progress(f"boot/{name}")
+        offer = booted.step.offer if booted is not None else ""
+        return self.verdict(unfit_id(name), reason, detail, FrozenMap(offer=offer))
 
     def give_up(self, reason: str, detail: str) -> tuple[StepFailed, ...]:
         """Give the whole plan up."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-from kinema_core.events import FrozenMap, Node, Step, StepFailed
+from kinema_core.events import Node, Step, StepFailed
 from kinema_core.model.daemons import resident_requests
 from kinema_core.model.resources import add, lacking, total
 from kinema_rescheduler.moves.scheduling import Moves, restored, surges_left
-from kinema_rescheduler.names import CLAIMED, CORDONED, DISRUPTED, PLAN, keep_id, taint_id, unfit_id, untaint_id
+from kinema_rescheduler.names import CLAIMED, CORDONED, DISRUPTED, PLAN, keep_id, taint_id, untaint_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext, intents
 
 
@@ -56,18 +56,10 @@ def await_ready(ctx: ExecutionContext) -> Phase:
             missing = _lacking(ctx, node)
             if missing:
                 detail = f"node {name} has less {', '.join(missing)} than its offer promised"
-                return Phase(_unfit(ctx, name, "less-allocatable", detail))
+                return Phase(ctx.do_without(name, "less-allocatable", detail))
         if why and booted is not None and ctx.passed(booted.ended, ctx.limits.node_ready_seconds):
-            return Phase(_unfit(ctx, name, "node-never-ready", f"node {name} {why} after its boot"))
+            return Phase(ctx.do_without(name, "node-never-ready", f"node {name} {why} after its boot"))
     return Phase(over=not any(ctx.awaited.values()))
-
-
-def _unfit(ctx: ExecutionContext, name: str, reason: str, detail: str) -> tuple[StepFailed, ...]:
-    if ctx.plan_action.get(name) != "boot":
-        return ctx.give_up(reason, detail)
-    booted = ctx.progress(f"boot/{name}")
-    offer = booted.step.offer if booted is not None else ""
-    return ctx.verdict(unfit_id(name), reason, detail, FrozenMap(offer=offer))
 
 
 def _lacking(ctx: ExecutionContext, node: Node) -> tuple[str, ...]:
