@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -290,10 +291,12 @@ async def test_catalog_is_published_at_start_and_when_it_changed() -> None:
 
 
 async def test_provider_out_of_reach_is_reported_and_asked_again() -> None:
-    """A catalog that cannot be had makes the service not ready and stops nothing else."""
+    """A catalog that cannot be had makes the service not ready and stops nothing else. It is asked for again later."""
+    asked: list[datetime] = []
 
     class Away(MemoryProvider):
         async def catalog(self):  # type: ignore[no-untyped-def]  # noqa: ANN202 - never returns
+            asked.append(world.clock.now())
             raise TransientError("unavailable", "no route")
 
     world = World(tiny())
@@ -302,10 +305,14 @@ async def test_provider_out_of_reach_is_reported_and_asked_again() -> None:
     lease = await world.lease()
     health = Health("rescheduler", CLUSTER)
     mine = service(world, health=health)
-    for _ in range(3):
+    for _ in range(25):
         await mine.tick(lease)
         await asyncio.sleep(0)
+        await world.clock.sleep(1)
     assert "no route" in health.problems()["provider"]
+    waits = [(later - one).total_seconds() for one, later in pairwise(asked)]
+    assert len(waits) >= 1
+    assert all(wait >= 10 for wait in waits), "not at every tick"
 
 
 @pytest.mark.parametrize(

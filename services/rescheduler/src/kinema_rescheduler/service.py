@@ -77,6 +77,8 @@ _IDLE: Final = timedelta(seconds=1)
 
 _UNTIDY: Final = timedelta(seconds=30)
 """Cluster time between two looks for marks of plans that are not executed."""
+_CATALOG_AGAIN: Final = timedelta(seconds=10)
+"""Cluster time after which a catalog that cannot be used is read again, where that comes before its usual time."""
 
 _LOG = structlog.get_logger()
 
@@ -373,13 +375,15 @@ class Rescheduler:
         if not reading.done():
             return
         self._catalog_reading = None
+        usual = timedelta(seconds=self._settings.catalog_seconds)
         try:
             catalog = reading.result()
         except EffectError as error:
             self._health.report("provider", str(error))
+            self._catalog_due = now + min(usual, _CATALOG_AGAIN)
             return
         self._health.report("provider", None)
-        self._catalog_due = now + timedelta(seconds=self._settings.catalog_seconds)
+        self._catalog_due = now + usual
         name = self._settings.runtime.cluster
         event = catalog_event(catalog, cluster, before=self._reading.journal.catalog, cluster_name=name, now=now)
         if event is not None:
