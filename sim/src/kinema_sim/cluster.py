@@ -11,6 +11,7 @@ from kinema_sim.controllers.deployment import DeploymentController
 from kinema_sim.controllers.hpa import SYNC_MS, Autoscaler
 from kinema_sim.controllers.job import JobController
 from kinema_sim.controllers.kubelet import Kubelets
+from kinema_sim.controllers.memory import OutOfMemory
 from kinema_sim.controllers.replicaset import ReplicaSetController
 from kinema_sim.controllers.statefulset import StatefulSetController
 from kinema_sim.engine.admission import Admission
@@ -66,6 +67,7 @@ class Cluster:
         self.quotas = QuotaController(self.store, self.api)
         self.store.admit_with(self.quotas.admit)
         self.load = LoadGenerator(self.store, apps, idle_percent=idle_percent)
+        self.memory: OutOfMemory | None = None
         self.meter = Meter(self.store, self.load.usage)
         self.autoscaler = Autoscaler(self.store, self.api, self.meter)
         if recorded:
@@ -74,6 +76,11 @@ class Cluster:
             self.loop.every(SCRAPE_MS, self.meter.scrape)
             # The scrape comes first at a common instant, so that the autoscalers see fresh figures.
             self.loop.every(SYNC_MS, self.autoscaler.sync_all, priority=1)
+
+    def contend(self) -> None:
+        """Let pods share the CPU of their node by their requests, and be killed where it has no memory for them."""
+        self.load.contended = True
+        self.memory = OutOfMemory(self.store, self.load, self.kubelets)
 
     def run_for(self, seconds: float) -> None:
         """Let virtual time pass."""

@@ -47,6 +47,8 @@ ROWS: Final = (
     Row("throughput", "requests per second", lambda _, f: f.mean_rps, "{:,.1f}", max),
     Row("pending", "pod-seconds", lambda _, f: f.pending_pod_seconds, "{:,.0f}"),
     Row("missing", "pod-seconds not Ready", lambda _, f: f.missing_pod_seconds, "{:,.0f}"),
+    Row("short of CPU", "of pods' time", lambda _, f: f.cpu_short_percent, "{:.2f}%"),
+    Row("killed", "pods, for memory", lambda _, f: f.killed, "{:,.0f}"),
     Row("ready floor", "worst workload", lambda _, f: 100 * f.floor, "{:.0f}%", max),
     Row("moved", "pods, by the policy", lambda r, _: r.evictions, "{:,.0f}"),
     Row("disrupted", "pods below replicas", lambda r, _: r.disruptions, "{:,.0f}"),

@@ -10,6 +10,7 @@ from kinema_sim.engine.objects import (
     Obj,
     annotations_of,
     is_finished,
+    is_running,
     is_terminating,
     is_true,
     key_of,
@@ -35,6 +36,10 @@ READY_MS = (2_000, 4_000)
 """From Running to Ready without the annotation."""
 STOP_MS = (800, 2_000)
 """From the request to end until the pod is gone, at most its grace period."""
+BACK_OFF_MS = (10_000, 300_000)
+"""Before the second restart of a container, and the most; it doubles each time."""
+CALM_MS = 600_000
+"""A container that ran for so long is restarted at once again."""
 
 
 class Kubelets:
@@ -45,6 +50,8 @@ class Kubelets:
         self._seed = seed
         self._queue = WorkQueue(store.loop, Priority.KUBELET, self.sync)
         self._begun: dict[str, str] = {}
+        self._restarts: dict[str, tuple[int, int]] = {}
+        """Uid of a pod whose containers were killed → when they were last started, and the next back-off."""
         self.never_ready: set[tuple[str, str]] = set()
         store.subscribe(self.note)
 
@@ -53,6 +60,7 @@ class Kubelets:
         if change.kind is POD:
             if change.type == "DELETED":
                 self._begun.pop(uid_of(change.new), None)
+                self._restarts.pop(uid_of(change.new), None)
             elif node_of(change.new):
                 self._queue.add(key_of(change.new))
         elif change.kind is NODE and change.type != "DELETED" and is_true(change.new, "Ready"):
@@ -99,12 +107,34 @@ class Kubelets:
         annotations = annotations_of(pod)
         if RUN_SECONDS in annotations:
             self._later(pod, int(annotations[RUN_SECONDS]) * 1000, self._succeeded)
-        seconds = annotations.get(READY_SECONDS)
+        self._ready_later(pod)
+
+    def kill(self, pod: Obj, reason: str) -> None:
+        """Kill the containers of a running pod; they are restarted where they are, later and later."""
+        now, uid = self.store.loop.now_ms, uid_of(pod)
+        started, wait = self._restarts.get(uid, (now - CALM_MS, 0))
+        if now - started >= CALM_MS:
+            wait = 0
+        delay = wait + spread("start", self._seed, uid, START_MS)
+        self._restarts[uid] = now + delay, min(max(2 * wait, BACK_OFF_MS[0]), BACK_OFF_MS[1])
+        stamp = self.store.loop.now
+        self.store.edit(POD, key_of(pod), lambda draft: _set_killed(draft, stamp, reason))
+        self._later(pod, delay, self._restarted)
+
+    def _restarted(self, pod: Obj) -> None:
+        if is_terminating(pod) or is_running(pod):
+            return
+        now = self.store.loop.now
+        self.store.edit(POD, key_of(pod), lambda draft: _set_restarted(draft, now))
+        self._ready_later(pod)
+
+    def _ready_later(self, pod: Obj) -> None:
+        seconds = annotations_of(pod).get(READY_SECONDS)
         delay = int(seconds) * 1000 if seconds else spread("ready", self._seed, uid_of(pod), READY_MS)
         self._later(pod, delay, self._ready)
 
     def _ready(self, pod: Obj) -> None:
-        if is_terminating(pod) or is_finished(pod) or self._is_held(pod):
+        if is_terminating(pod) or not is_running(pod) or self._is_held(pod):
             return
         now = self.store.loop.now
         self.store.edit(POD, key_of(pod), lambda draft: _set_ready(draft, now, ready=True))
@@ -158,6 +188,23 @@ def _set_running(pod: Obj, now: str) -> None:
         for container in pod["spec"]["containers"]
     ]
     _set_ready(pod, now, ready=False)
+
+
+def _set_killed(pod: Obj, now: str, reason: str) -> None:
+    for status in pod["status"].get("containerStatuses") or ():
+        began = ((status.get("state") or {}).get("running") or {}).get("startedAt", now)
+        ended = {"reason": reason, "exitCode": 137, "startedAt": began, "finishedAt": now}
+        status["lastState"] = {"terminated": ended}
+        status["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
+        status["started"] = False
+        status["restartCount"] = status.get("restartCount", 0) + 1
+    _set_ready(pod, now, ready=False)
+
+
+def _set_restarted(pod: Obj, now: str) -> None:
+    for status in pod["status"].get("containerStatuses") or ():
+        status["state"] = {"running": {"startedAt": now}}
+        status["started"] = True
 
 
 def _set_ready(pod: Obj, now: str, *, ready: bool) -> None:

@@ -128,6 +128,12 @@ def is_finished(pod: Obj) -> bool:
     return phase_of(pod) in ("Succeeded", "Failed")
 
 
+def is_running(pod: Obj) -> bool:
+    """Return whether the containers of a pod run: none of them waits to be restarted."""
+    statuses = pod.get("status", {}).get("containerStatuses") or ()
+    return phase_of(pod) == "Running" and not any("waiting" in (one.get("state") or {}) for one in statuses)
+
+
 def is_active(pod: Obj) -> bool:
     """Return whether controllers count the pod: neither finished nor terminating."""
     return not is_finished(pod) and not is_terminating(pod)

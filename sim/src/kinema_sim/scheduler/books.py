@@ -114,6 +114,13 @@ def pod_requests(pod: Obj) -> Amounts:
     return total
 
 
+def pod_limits(pod: Obj) -> Amounts:
+    """Add up the limits of a pod's containers; a resource that one of them may use without a limit has none."""
+    each = [amounts((one.get("resources") or {}).get("limits")) for one in pod["spec"].get("containers") or ()]
+    names = set[str]().union(*each)
+    return {name: sum(one[name] for one in each) for name in sorted(names) if all(name in one for one in each)}
+
+
 def _weighed(pod: Obj) -> tuple[int, int]:
     cpu = memory = 0
     for container in pod["spec"].get("containers") or ():

@@ -43,7 +43,7 @@ def build(loaded: Loaded, seed: int) -> Cluster:
         metered=bool(scenario.applications),
         idle_percent=scenario.idle_percent,
     )
-    sim.load.contended = True
+    sim.contend()
     for name, count in scenario.cloud.available.items():
         sim.cloud.available |= {offer.name: count for offer in sim.cloud.offers.values() if offer.machine_type == name}
     spaces = {one.namespace for one in scenario.workloads} | {one.namespace for one in scenario.daemons}
@@ -127,6 +127,8 @@ def _install(sim: Cluster, workload: Workload, loaded: Loaded) -> None:
             "sim",
             cpu_m=parse_amount("cpu", workload.cpu),
             memory_mi=_mib(workload.memory),
+            cpu_limit_m=parse_amount("cpu", workload.cpu_limit) if workload.cpu_limit else 0,
+            memory_limit_mi=_mib(workload.memory_limit) if workload.memory_limit else 0,
             replicas=points[0][1] if milliseconds(points[0][0]) == 0 else 0,
             annotations=workload.annotations,
             labels=workload.labels,
@@ -145,7 +147,8 @@ def _install(sim: Cluster, workload: Workload, loaded: Loaded) -> None:
             if milliseconds(at):
                 sim.loop.after(milliseconds(at), _scaling(sim, kind, (workload.namespace, name), replicas))
         if workload.usage:
-            sim.load.record(f"{workload.namespace}/{name}", loaded.series[workload.usage])
+            past_ms = milliseconds(loaded.scenario.past)
+            sim.load.record(f"{workload.namespace}/{name}", loaded.series[workload.usage], past_ms=past_ms)
 
 
 def _with_rules(draft: Obj, workload: Workload, app: App) -> None:

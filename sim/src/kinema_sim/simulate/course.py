@@ -1,12 +1,13 @@
 """Course of a simulation over time: a sample whenever anything that is shown changes, and the figures of its phases.
 
 A sample holds from its time to that of the next one, so sums over time are exact for all that changes by events. Usage
-and throughput of applications under load are measured every 15 seconds in between.
+and throughput are measured every 15 seconds in between: of applications under load always, of pods that follow a series
+where it went on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +16,7 @@ import msgspec
 from kinema_sim.cluster import Cluster
 from kinema_sim.engine.kinds import DEPLOYMENT, NODE, POD, REPLICA_SET, STATEFUL_SET
 from kinema_sim.engine.objects import (
+    Key,
     Obj,
     controller_ref,
     is_finished,
@@ -25,6 +27,8 @@ from kinema_sim.engine.objects import (
     uid_of,
 )
 from kinema_sim.engine.store import Change
+from kinema_sim.load.generator import Moment
+from kinema_sim.load.meter import Usage
 
 MEASURE_MS: Final = 15_000
 _LAST: Final = 1_000
@@ -54,6 +58,14 @@ class Sample(msgspec.Struct, frozen=True):
     users: int
     zones: tuple[tuple[str, int], ...] = ()
     """Nodes by zone."""
+    loaded: int = 0
+    """Pods that follow a series or serve users, and run."""
+    short: int = 0
+    """Those of them that get less CPU than they want."""
+    above: int = 0
+    """Those of them that want more CPU than they request."""
+    killed: int = 0
+    """Pods that were killed for memory so far."""
 
 
 @dataclass
@@ -65,6 +77,7 @@ class Recorder:
     restarts: int = 0
     """Pods that ended although their workload still wanted as many."""
     _armed: bool = False
+    _measured: Moment | None = None
     _desired: dict[str, int] = field(default_factory=dict)
     _ready: dict[str, int] = field(default_factory=dict)
     _own: dict[str, int] = field(default_factory=dict)
@@ -79,8 +92,8 @@ class Recorder:
         for kind in (DEPLOYMENT, STATEFUL_SET, REPLICA_SET, POD):
             for item in self.sim.store.each(kind):
                 self._note(Change(0, "ADDED", kind, None, item))
-        if self.sim.load.apps:
-            self.sim.loop.every(MEASURE_MS, self.take, priority=_LAST)
+        if self.sim.load.apps or self.sim.load.has_series:
+            self.sim.loop.every(MEASURE_MS, self._measure, priority=_LAST)
         self._arm()
 
     def _note(self, change: Change) -> None:
@@ -136,6 +149,13 @@ class Recorder:
             self._armed = True
             self.sim.loop.at(self.sim.loop.now_ms, self._changed, priority=_LAST)
 
+    def _measure(self) -> None:
+        """Take a sample, unless usage can only be what it was."""
+        moment = self.sim.load.moment
+        if self.sim.load.apps or moment != self._measured:
+            self._measured = moment
+            self.take()
+
     def _changed(self) -> None:
         self._armed = False
         self.take()
@@ -157,7 +177,8 @@ class Recorder:
         for machine in machines:
             zones[machine.offer.zone] = zones.get(machine.offer.zone, 0) + 1
         infos = sim.scheduler.books.nodes()
-        usages = sim.load.usage().values() if sim.load.apps or sim.load.has_series else ()
+        usages = sim.load.usage() if sim.load.apps or sim.load.has_series else {}
+        loaded, less, above = self._pressure(usages)
         short = [(self._ready.get(key, 0), wanted) for key in self._desired if (wanted := self._wanted(key))]
         return Sample(
             at=(sim.loop.now_ms - self.start) / 1000,
@@ -173,12 +194,30 @@ class Recorder:
             requested_memory=sum(info.used.get("memory", 0) for info in infos),
             allocatable_cpu=sum(info.allocatable.get("cpu", 0) for info in infos),
             allocatable_memory=sum(info.allocatable.get("memory", 0) for info in infos),
-            used_cpu=sum(usage.cpu_nano for usage in usages) // 1_000_000,
-            used_memory=sum(usage.memory_bytes for usage in usages),
+            used_cpu=sum(usage.cpu_nano for usage in usages.values()) // 1_000_000,
+            used_memory=sum(usage.memory_bytes for usage in usages.values()),
             rps=round(sum(sim.load.flow(name).requests_per_1000s for name in sim.load.apps) / 1000, 3),
             users=sum(sim.load.users(name) for name in sim.load.apps),
             zones=tuple(sorted(zones.items())),
+            loaded=loaded,
+            short=less,
+            above=above,
+            killed=0 if sim.memory is None else sim.memory.kills,
         )
+
+    def _pressure(self, usages: Mapping[Key, Usage]) -> tuple[int, int, int]:
+        """Count the pods under load, those that get less CPU than they want, and that want more than they request."""
+        loaded = less = above = 0
+        wanted = self.sim.load.wanted() if usages else {}
+        for key, usage in usages.items():
+            pod = self.sim.store.find(POD, key)
+            if pod is None or not self.sim.load.is_loaded(pod):
+                continue
+            wants, bound = wanted[key].cpu_nano, self.sim.scheduler.books.bound(key)
+            loaded += 1
+            less += usage.cpu_nano < wants
+            above += bound is not None and wants > bound[0].requests.get("cpu", 0) * 1_000_000
+        return loaded, less, above
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -204,6 +243,12 @@ class Figures(msgspec.Struct, frozen=True):
     missing_pod_seconds: float
     """Pods that were asked for and not Ready, over time."""
     floor: float
+    cpu_short_percent: float = 0.0
+    """Share of the time of pods under load in which they get less CPU than they want: their node has no more."""
+    cpu_above_request_percent: float = 0.0
+    """Share of it in which they want more than they request."""
+    killed: int = 0
+    """Pods killed for memory."""
 
 
 def figures(samples: Sequence[Sample], start: float, end: float) -> Figures:
@@ -222,6 +267,8 @@ def figures(samples: Sequence[Sample], start: float, end: float) -> Figures:
         base = total(whole)
         return round(100 * total(part) / base, 2) if base else 0.0
 
+    before = max((sample.killed for sample in samples if sample.at <= start), default=0)
+
     return Figures(
         seconds=seconds,
         usd=round(total("usd_per_hour") / 3600, 6),
@@ -239,4 +286,7 @@ def figures(samples: Sequence[Sample], start: float, end: float) -> Figures:
         pending_pod_seconds=round(total("pending"), 1),
         missing_pod_seconds=round(total("missing"), 1),
         floor=min((sample.floor for sample, _ in spans), default=1.0),
+        cpu_short_percent=percent("short", "loaded"),
+        cpu_above_request_percent=percent("above", "loaded"),
+        killed=max((sample.killed for sample, _ in spans), default=before) - before,
     )

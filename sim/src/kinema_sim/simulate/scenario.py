@@ -107,6 +107,9 @@ class Workload(_Part, frozen=True, kw_only=True):
     """Deployments of this kind; from the second one on they have a number behind the name."""
     cpu: str
     memory: str
+    cpu_limit: str = ""
+    memory_limit: str = ""
+    """Limits of its container; none without. A pod that uses more memory than its limit is killed."""
     replicas: Count | Points = 1
     """A number, or `[time, replicas]` points: from each point on so many."""
     usage: str = ""
@@ -198,6 +201,8 @@ class Scenario(_Part, frozen=True, kw_only=True):
     name: Name
     about: str = ""
     duration: str
+    past: str = "0s"
+    """How long ago the series began: recommenders know so much of them at the beginning."""
     cloud: Cloud = Cloud()
     nodes: tuple[Nodes, ...]
     daemons: tuple[Daemon, ...] = ()
@@ -320,6 +325,7 @@ def _faults(scenario: Scenario) -> Iterator[tuple[str, str]]:
 
 def _durations(scenario: Scenario) -> Iterator[tuple[str, str]]:
     yield "duration", scenario.duration
+    yield "past", scenario.past
     for index, workload in enumerate(scenario.workloads):
         yield f"workloads[{index}].grace", workload.grace
         if not isinstance(workload.replicas, int):
@@ -348,6 +354,9 @@ def _quantities(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
         for index, one in enumerate(getattr(scenario, name)):
             yield f"{name}[{index}].cpu", "cpu", one.cpu
             yield f"{name}[{index}].memory", "memory", one.memory
+    for index, workload in enumerate(scenario.workloads):
+        yield f"workloads[{index}].cpu_limit", "cpu", workload.cpu_limit or "0"
+        yield f"workloads[{index}].memory_limit", "memory", workload.memory_limit or "0"
     for index, machine in enumerate(scenario.cloud.machines):
         yield f"cloud.machines[{index}].memory", "memory", machine.memory
         if machine.allocatable_cpu or machine.allocatable_memory:

@@ -1,0 +1,76 @@
+"""The out-of-memory killer of every node's kernel.
+
+A pod whose containers use more memory than their limits is killed. So is, where the pods of a node use more than it has
+for pods, the one that is furthest above what it requests, one after the other until the others have room.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kinema_sim.controllers.base import Priority
+from kinema_sim.controllers.kubelet import Kubelets
+from kinema_sim.engine.kinds import NODE, POD
+from kinema_sim.engine.objects import Key, key_of, name_of
+from kinema_sim.engine.store import Store
+from kinema_sim.load.generator import LoadGenerator
+from kinema_sim.scheduler.books import amounts, pod_limits, pod_requests
+
+LOOK_MS = 15_000
+"""Between two looks: usage is not looked at more often elsewhere either."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A pod that holds memory, in bytes."""
+
+    key: Key
+    used: int
+    request: int
+    limit: int | None
+
+
+def victims(holders: Sequence[Holder], has: int) -> list[Key]:
+    """Return the pods of a node that are killed, in order; of those equally far above their requests the first name."""
+    found = [one.key for one in holders if one.limit is not None and one.used > one.limit]
+    left = sorted((one for one in holders if one.key not in found), key=lambda one: (one.request - one.used, one.key))
+    while left and sum(one.used for one in left) > has:
+        found.append(left.pop(0).key)
+    return found
+
+
+class OutOfMemory:
+    """Kills pods whose node has no memory for them."""
+
+    def __init__(self, store: Store, load: LoadGenerator, kubelets: Kubelets) -> None:
+        self._store = store
+        self._load = load
+        self._kubelets = kubelets
+        self._seen: object = None
+        self.kills = 0
+        """Pods killed so far."""
+        store.loop.every(LOOK_MS, self._look, priority=Priority.KUBELET)
+
+    def _look(self) -> None:
+        """Look at every node, unless nothing has changed since the last time."""
+        moment = self._load.moment
+        if moment == self._seen:
+            return
+        self._seen = moment
+        usage = self._load.usage()
+        for node in self._store.sorted(NODE):
+            here = [pod for pod in self._store.pods_on(name_of(node)) if key_of(pod) in usage]
+            has = amounts(node["status"].get("allocatable")).get("memory", 0)
+            holders = [
+                Holder(
+                    key_of(pod),
+                    usage[key_of(pod)].memory_bytes,
+                    pod_requests(pod).get("memory", 0),
+                    pod_limits(pod).get("memory"),
+                )
+                for pod in here
+            ]
+            for key in victims(holders, has):
+                pod = self._store.find(POD, key)
+                assert pod is not None
+                self._kubelets.kill(pod, "OOMKilled")
+                self.kills += 1
