@@ -266,6 +266,40 @@ async def test_refused_plan_says_rule_reason_and_what_would_change_it() -> None:
     assert (newer.id, newer.phase) == ("e4", "Pending")
 
 
+@pytest.mark.parametrize(
+    ("rule", "figures", "since", "outlived"),
+    [
+        ("executing", {"executing": "e3"}, None, ""),
+        ("executing", {"executing": "e3"}, ExecutionCompleted(plan="e3", fencing=1), "it has ended since"),
+        ("paused", {"by": "ann"}, ExecutionPaused(by="ann"), ""),
+        ("paused", {"by": "ann"}, ExecutionResumed(by="ann"), "resumed since"),
+        ("cooldown", {"passed_seconds": 5.0, "cooldown_seconds": 60.0}, None, "the rest is over since"),
+        ("cooldown", {"passed_seconds": 5.0, "cooldown_seconds": 600.0}, None, ""),
+        ("saving", {}, ExecutionCompleted(plan="e3", fencing=1), ""),
+    ],
+)
+async def test_a_rejection_that_has_outlived_its_cause_says_so(
+    rule: str, figures: dict[str, float | str], since: AnyBody | None, outlived: str
+) -> None:
+    """Plans are not proposed again only because the cause is gone: the last rejection stays, and is told as past."""
+    told = await Told().say(ClusterSnapshot(version=7, objects=()), STARTED, PLAN, PlanAccepted(plan="e3", version=7))
+    await told.say(STARTED, PLAN, iteration="i2")
+    refused = PlanRejected(
+        plan="e6", version=7, rule=rule, reason="not now", would_change="later", figures=FrozenMap(figures)
+    )
+    await told.say(refused, iteration="i2")
+    if since is not None:
+        await told.say(since)
+    status = await told.status(NOW + timedelta(seconds=90))
+    assert status.plan is not None
+    assert (status.plan.phase, status.plan.outlived) == ("Rejected", outlived)
+    text = shown(status)
+    assert "of plan e3, " in text
+    assert (f"no longer so: {outlived}" in text) == bool(outlived)
+    assert ("what would change it: later" in text) == (not outlived)
+    assert (f"not now; {outlived}" in text) == bool(outlived)
+
+
 async def test_steps_are_counted_by_their_latest_attempt() -> None:
     """A failed step that is tried again runs; one that was done counts once; steps of an older plan count nowhere."""
     told = await Told().say(STARTED, done("old"), PLAN, PlanAccepted(plan="e3", version=7))

@@ -61,7 +61,8 @@ def status_table(found: Status) -> RenderableType:
     if found.plan is not None:
         rows += _plan_rows(found.plan)
     if found.execution is not None:
-        rows += _execution_rows(found.execution, found.now)
+        shown = found.plan.id if found.plan is not None else ""
+        rows += _execution_rows(found.execution, found.now, shown)
     if found.damaged:
         rows.append(("damaged", f"the newest {', '.join(found.damaged)} cannot be read"))
     return facts("Status", rows)
@@ -97,20 +98,25 @@ def _plan_rows(plan: PlanStatus) -> list[tuple[str, str]]:
         rows.append(("", ": ".join(part for part in (plan.rule, plan.reason) if part)))
     elif plan.figures:
         rows.append(("", _with_figures("predicted", plan.figures)))
-    if plan.would_change:
+    if plan.outlived:
+        rows.append(("", f"no longer so: {plan.outlived}; the next plan is judged by itself"))
+    elif plan.would_change:
         rows.append(("", f"what would change it: {plan.would_change}"))
     return rows
 
 
-def _execution_rows(execution: ExecutionStatus, now: datetime) -> list[tuple[str, str]]:
+def _execution_rows(execution: ExecutionStatus, now: datetime, shown: str) -> list[tuple[str, str]]:
+    """Return the execution, with its plan where that is not the one shown above it."""
     from kinema_cli.report.protocol import step_in_a_line
+    from kinema_cli.status.plan_ids import short_id
     from kinema_core.events import FrozenMap
 
     counts = f"{counted(execution.done, 'step')} done, {len(execution.running)} running, {len(execution.failed)} failed"
     if execution.skipped:
         counts += f", {len(execution.skipped)} skipped"
     figures = FrozenMap({name: value for name, value in execution.figures.items() if value})
-    rows = [("execution", _with_figures(f"{execution.phase}, {counts}", figures))]
+    of = "" if execution.plan == shown else f"of plan {short_id(execution.plan)}, "
+    rows = [("execution", _with_figures(f"{of}{execution.phase}, {counts}", figures))]
     rows += _pending_rows(execution, now)
     rows += [("", f"running: {step_in_a_line(step)}") for step in execution.running]
     rows += [

@@ -102,6 +102,8 @@ class PlanStatus(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
     reason: str = ""
     would_change: str = ""
+    outlived: str = ""
+    """What has happened since a rejection so that its cause is gone; empty while that holds, or may hold."""
     figures: Figures = EMPTY
 
 
@@ -227,15 +229,17 @@ def status_of(
     newest: Mapping[str, Stored], steps: list[Event], *, cluster: str, now: datetime, damaged: tuple[str, ...] = ()
 ) -> Status:
     """Return the status by the newest event of each kind and the steps since a plan was last accepted."""
-    iteration, execution = _iteration(newest, steps), execution_of(newest, steps)
+    execution, pause = execution_of(newest, steps), _pause(newest)
+    outlived = _outlived(newest, execution, pause, now)
+    iteration = _iteration(newest, steps, outlived)
     return Status(
         cluster=cluster,
         now=now,
-        pause=_pause(newest),
+        pause=pause,
         state=_state(newest, now),
         iteration=iteration,
         skipped=_skipped(newest, iteration, execution),
-        plan=_plan(newest),
+        plan=_plan(newest, outlived),
         execution=execution,
         damaged=damaged,
     )
@@ -272,7 +276,31 @@ def _state(newest: Mapping[str, Stored], now: datetime) -> StateStatus | None:
     )
 
 
-def _iteration(newest: Mapping[str, Stored], steps: list[Event]) -> IterationStatus | None:
+def _outlived(
+    newest: Mapping[str, Stored], execution: ExecutionStatus | None, pause: PauseStatus, now: datetime
+) -> str:
+    """Return why the newest rejection would not be made again; empty where its cause remains, or is not known to pass.
+
+    No plan follows only because its cause is gone, so that it may remain the newest decision for long.
+    """
+    found = _of(newest, "plan-rejected", PlanRejected)
+    if found is None:
+        return ""
+    item, body = found
+    match body.rule:
+        case "executing" if execution is not None:
+            running = execution.phase == "Running" and execution.plan == body.figures.get("executing")
+            return "" if running else "it has ended since"
+        case "paused" if not pause.paused:
+            return "resumed since"
+        case "cooldown":
+            rest = float(body.figures.get("cooldown_seconds", 0)) - float(body.figures.get("passed_seconds", 0))
+            return "" if (now - item.event.time).total_seconds() < rest else "the rest is over since"
+        case _:
+            return ""
+
+
+def _iteration(newest: Mapping[str, Stored], steps: list[Event], outlived: str) -> IterationStatus | None:
     found = _of(newest, "iteration-started", IterationStarted)
     if found is None:
         return None
@@ -282,6 +310,8 @@ def _iteration(newest: Mapping[str, Stored], steps: list[Event]) -> IterationSta
     if isinstance(last.event.body, ExecutionCompleted):
         cost = _cost(newest, steps, last.event.body) if outcome.startswith(f"plan {IN_PART}") else ""
         outcome += f"; {cost}" if cost else ""
+    elif isinstance(last.event.body, PlanRejected) and outlived:
+        outcome += f"; {outlived}"
     return IterationStatus(
         id=started.event.iteration,
         mode=body.mode,
@@ -355,7 +385,7 @@ def _skipped(
     return SkipStatus(at=item.event.time, reason=body.reason, figures=body.figures)
 
 
-def _plan(newest: Mapping[str, Stored]) -> PlanStatus | None:
+def _plan(newest: Mapping[str, Stored], outlived: str) -> PlanStatus | None:
     found = _of(newest, "plan-proposed", Plan)
     if found is None:
         return None
@@ -390,5 +420,6 @@ def _plan(newest: Mapping[str, Stored]) -> PlanStatus | None:
         rule=verdict.rule,
         reason=verdict.reason,
         would_change=verdict.would_change,
+        outlived=outlived if isinstance(verdict, PlanRejected) else "",
         figures=verdict.figures,
     )
