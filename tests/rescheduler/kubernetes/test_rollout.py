@@ -17,7 +17,7 @@ from kinema_rescheduler.kubernetes import rollout
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.rollout import BOUNDS_BEFORE
 from kinema_rescheduler.names import ROLLED, ROLLED_BY
-from kinema_sim.engine.kinds import REPLICA_SET
+from kinema_sim.engine.kinds import REPLICA_SET, RESOURCE_QUOTA
 
 DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/web"
 KINEMA_PREFIX = "kinema.io/"
@@ -50,6 +50,22 @@ async def test_roll_patches_and_restores_the_template(bench: Bench) -> None:
     assert (await bench.perform("finalize-rollout")).outcome == "done"
     assert bench.web()["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": "25%", "maxUnavailable": "25%"}
     assert (await bench.perform("revert")).outcome == "adopted"
+
+
+@pytest.mark.parametrize(("room", "surge"), [(0, 1), (9, "25%")])
+async def test_where_pods_are_refused_the_way_back_asks_for_one_at_a_time(
+    bench: Bench, room: int, surge: int | str
+) -> None:
+    """A ReplicaSet that is refused each time it asks for several tries ever more rarely, also when there is room."""
+    store = bench.world.sim.store
+    quota = {"metadata": {"name": "tight", "namespace": "shop"}, "spec": {"hard": {"pods": str(room)}}}
+    store.create(RESOURCE_QUOTA, quota)
+    await bench.perform("roll", requests=FrozenMap({"cpu": 150}))
+    await settled_for(bench, 5)
+    await bench.perform("revert")
+    assert bench.web()["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": surge}
+    await bench.perform("finalize-rollout")
+    assert bench.web()["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": "25%", "maxUnavailable": "25%"}
 
 
 async def test_requests_that_their_owner_sets_meanwhile_stay(bench: Bench) -> None:

@@ -167,6 +167,8 @@ async def restore_template(api: FencedClient, order: Order) -> bool:
     """Put the template back as it was before this plan's update; return whether anything is left for the update's end.
 
     The bounds stay until `finalize-rollout`: the way back is a rolling update too, and no pod may be missing in it.
+    Where a pod was refused, as by a quota, only one more at a time is asked for: a ReplicaSet whose creations fail
+    again and again tries less and less often, up to 17 minutes apart, also once there is room.
     """
     if not order.step.target.startswith("Deployment/"):
         return False
@@ -179,11 +181,27 @@ async def restore_template(api: FencedClient, order: Order) -> bool:
         marks = (template.get("metadata") or {}).get("annotations") or {}
         mark = {"metadata": {"annotations": {ROLLED_BY: None}}} if marks.get(ROLLED_BY) == order.plan else {}
         requests = _old_requests(template, before)
-        return {"spec": {"template": {**mark, "spec": {"containers": requests}}}} if mark or requests else None
+        if not (mark or requests):
+            return None
+        one = _is_refused(workload) and _is_bounded(workload)
+        bounds = {"strategy": {"rollingUpdate": {"maxSurge": 1}}} if one else {}
+        return {"spec": {**bounds, "template": {**mark, "spec": {"containers": requests}}}}
 
     workload, _ = await api.modify(workload_path(order.step.target), change, content_type=STRATEGIC)
     left = before_of(workload)
     return BOUNDS_BEFORE in labels_of(workload) or (left is not None and left.plan == order.plan)
+
+
+def _is_bounded(workload: Json) -> bool:
+    """Return whether Kinema's bounds are in force: another client may have set others since."""
+    rolling = (workload["spec"].get("strategy") or {}).get("rollingUpdate") or {}
+    return rolling.get("maxUnavailable") == 0 and BOUNDS_BEFORE in labels_of(workload)
+
+
+def _is_refused(workload: Json) -> bool:
+    """Return whether the API server refuses pods of a workload."""
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "ReplicaFailure" and one["status"] == "True" for one in conditions)
 
 
 def _old_requests(template: Json, before: Before) -> list[Json]:
