@@ -8,21 +8,17 @@ import time
 from datetime import datetime
 from typing import Any, Final
 
-from msgspec import structs
-from tests.history.plan_step import WORK, accepted, history_of, planned
+from tests.history.plan_step import WORK, history_of, rest_accepted
 from tests.history.random_clusters import RandomCluster
 from tests.history.simulated import NAME, SimulatedRun
 from tests.history.verdict import NothingToDoError, Verdict, verdict_on
 
-from kinema_core.events import CatalogPublished, IterationStarted, is_unfinished
-from kinema_observer.logic.logview import LogView, fold
-from kinema_observer.logic.loop import Memory, tick
-from kinema_observer.logic.settings import LoopSettings
+from kinema_core.events import is_unfinished
 from kinema_sim.engine.kinds import NODE, Kind
 
+_REST_SECONDS: Final = 60
+"""How long the observer may take to ask for the rest of a plan."""
 _STEERED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-_MOST_SECONDS: Final = 60
-"""How long the observer may take to ask for the rest."""
 
 
 class ContinuedRun(SimulatedRun):
@@ -72,26 +68,16 @@ class ContinuedRun(SimulatedRun):
 
     async def _again(self) -> bool:
         """Whether the rest was asked for, planned and accepted, and came to an end."""
-        for _ in range(_MOST_SECONDS):
+        for _ in range(_REST_SECONDS):
             self.sim.run_for(1)
             await self._observe()
-            view = LogView()
-            for number, event in enumerate(self.bus.events("LOG"), 1):
-                view = fold(view, number, event)
-            asked = tick(self._cluster, view, now=self.clock.now(), memory=Memory(), settings=LoopSettings())
-            if asked.start is not None and asked.start.continues:
-                return await self._executed(asked.start, asked.iteration)
+            goes_on = await rest_accepted(self.bus, self._cluster, self.clock.now(), name=NAME, work=self.work)
+            if goes_on:
+                self.end = None
+                await self._until_end(self.lease)
+            if goes_on is not None:
+                return goes_on
         return False
-
-    async def _executed(self, asked: IterationStarted, iteration: str) -> bool:
-        log, now = tuple(self.bus.events("LOG")), self.clock.now()
-        offers = [event.body.offers for event in log if isinstance(event.body, CatalogPublished)][-1]
-        plan = structs.replace(planned(self._cluster, offers, now, log, work=self.work), continues=asked.continues)
-        if not await accepted(self.bus, plan, self._cluster, now, name=NAME, begun=asked, iteration=iteration):
-            return False
-        self.end = None
-        await self._until_end(self.lease)
-        return True
 
 
 async def _run(cluster: RandomCluster, share: float, work: int) -> ContinuedRun:

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+from msgspec import structs
 from tests.e2e.auditor import Auditor
 from tests.history.record import History, entries
 from tests.support.planning import unguarded
 
-from kinema_core.events import Event, IterationStarted, Offer, Plan, PlanAccepted, encode
+from kinema_core.events import CatalogPublished, Event, IterationStarted, Offer, Plan, PlanAccepted, encode
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.settings import RuntimeSettings
@@ -19,6 +20,9 @@ from kinema_core.runtime.stage import Moment
 from kinema_decider.logic.limits import Limits
 from kinema_decider.service import Decider
 from kinema_decider.settings import Settings
+from kinema_observer.logic.logview import LogView, fold
+from kinema_observer.logic.loop import Memory, tick
+from kinema_observer.logic.settings import LoopSettings
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.request.known import Refusals, left_to_others
 from kinema_optimizer.solvers.stopping import WorkStop
@@ -66,6 +70,19 @@ async def accepted(
     [verdict] = await decider.handle(proposal, cluster, Moment(now=now))
     await bus.publish(answer(verdict, cause=proposal, service="decider", n=0, now=now, state=cluster.version))
     return isinstance(verdict, PlanAccepted)
+
+
+async def rest_accepted(bus: MemoryBus, cluster: Cluster, now: datetime, *, name: str, work: int = WORK) -> bool | None:
+    """Plan the rest of an unfinished plan and publish it as `accepted` does; None where the observer asks for none."""
+    log, view = tuple(bus.events("LOG")), LogView()
+    for number, event in enumerate(log, 1):
+        view = fold(view, number, event)
+    asked = tick(cluster, view, now=now, memory=Memory(), settings=LoopSettings())
+    if asked.start is None or not asked.start.continues:
+        return None
+    offers = [event.body.offers for event in log if isinstance(event.body, CatalogPublished)][-1]
+    plan = structs.replace(planned(cluster, offers, now, log, work=work), continues=asked.start.continues)
+    return await accepted(bus, plan, cluster, now, name=name, begun=asked.start, iteration=asked.iteration)
 
 
 def history_of(bus: MemoryBus, auditor: Auditor) -> History:

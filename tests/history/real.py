@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,12 +21,12 @@ from tests.e2e.auditor import Auditor
 from tests.e2e.follower import Follower
 from tests.e2e.shop import quick
 from tests.history.environment import Environment, Sidecar, Write, completed, counted, labeled, price, steps_of
-from tests.history.plan_step import accepted, history_of, planned
+from tests.history.plan_step import accepted, history_of, planned, rest_accepted
 from tests.history.random_clusters import KEEP, Machine, RandomCluster
 from tests.history.verdict import NothingToDoError, UnsettledError, Verdict, verdict_on
 from tests.rescheduler.plane_world import PlaneWorld
 
-from kinema_core.events import Plan
+from kinema_core.events import ExecutionAborted, ExecutionCompleted, Plan, is_unfinished
 from kinema_core.runtime.clock import SystemClock
 from kinema_observer.adapters.source import RESOURCES
 from kinema_rescheduler.kubernetes.fenced import FencedClient
@@ -72,6 +73,9 @@ _LIMITS: Final = Limits(
 )
 _SETTLE_SECONDS: Final = 40
 _MOST_SECONDS: Final = 300
+"""For each execution."""
+_REST_SECONDS: Final = 20
+"""How long the observer may take to ask for the rest of a plan."""
 _OFFERS: Final = {offer.name: offer for offer in load_offers()}
 
 
@@ -98,6 +102,20 @@ class _RandomWorld(PlaneWorld):
     def provider(self, api: FencedClient, fence: Fence) -> Provider:
         """KWOK's nodes, which register a second after their order."""
         return KwokProvider(api, KwokSettings(catalog=str(self.catalog), boot_seconds=1), self.clock)
+
+    async def goes_on(self, end: ExecutionCompleted | ExecutionAborted) -> bool:
+        """Whether what this end has left was asked for, planned and accepted."""
+        if not is_unfinished(end):
+            return False
+        deadline = self.clock.now() + timedelta(seconds=_REST_SECONDS)
+        while self.clock.now() < deadline:
+            await asyncio.sleep(self.look_seconds)
+            await self.observe()
+            assert self._seen is not None
+            goes_on = await rest_accepted(self.bus, self._seen, self.clock.now(), name=self.name)
+            if goes_on is not None:
+                return goes_on
+        return False
 
     async def _accept(self, plan: Plan) -> None:
         assert self._seen is not None

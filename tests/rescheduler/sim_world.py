@@ -101,6 +101,8 @@ class ApiWorld(ABC):
         self.claim: ClusterClaim | None = None
         """Without one, nobody disputes the cluster."""
         self._seen: Cluster | None = None
+        self._read = 0
+        """Events of the log that were looked at."""
         self._beat = datetime.min.replace(tzinfo=UTC)
         self._running: asyncio.Task[None]
 
@@ -151,7 +153,8 @@ class ApiWorld(ABC):
     ) -> ExecutionCompleted | ExecutionAborted:
         """Start a rescheduler, have a plan made and accepted, and wait for its end; die once where `crash_at` says.
 
-        `provided` makes the provider of each process; the world's own by default.
+        `provided` makes the provider of each process; the world's own by default. An end may take `real_seconds`, and
+        each one that `goes_on` so long again.
         """
         fence = Fence(self.claim.check) if self.claim is not None else Fence()
         api = await connect(str(self.kubeconfig), fence=fence)
@@ -192,8 +195,11 @@ class ApiWorld(ABC):
         await self.observe()
         self._running = start()
         try:
-            async with asyncio.timeout(real_seconds):
-                return await self._until_end(make_plan, start)
+            while True:
+                async with asyncio.timeout(real_seconds):
+                    end = await self._next_end(make_plan, start)
+                    if not await self.goes_on(end):
+                        return end
         finally:
             if events._open:  # a plan that ends at once ends before its story is told, which needs the lease
                 await asyncio.wait(events._open, timeout=60)
@@ -205,10 +211,13 @@ class ApiWorld(ABC):
                 await own.close()
             await api.close()
 
-    async def _until_end(
+    async def goes_on(self, end: ExecutionCompleted | ExecutionAborted) -> bool:
+        """Whether another plan was accepted after this end, whose own end is to be waited for."""
+        return False
+
+    async def _next_end(
         self, make_plan: Callable[[Cluster, tuple[Offer, ...]], Plan], start: Callable[[], asyncio.Task[None]]
     ) -> ExecutionCompleted | ExecutionAborted:
-        accepted = False
         while True:
             await asyncio.sleep(self.look_seconds)
             await self.observe()
@@ -216,9 +225,9 @@ class ApiWorld(ABC):
                 with suppress(CrashError):
                     self._running.result()
                 self._running = start()
-            for event in self.bus.events("LOG"):
-                if isinstance(event.body, CatalogPublished) and not accepted:
-                    accepted = True
+            for event in tuple(self.bus.events("LOG"))[self._read :]:
+                self._read += 1
+                if isinstance(event.body, CatalogPublished) and not self.offers:
                     self.offers = event.body.offers
                     assert self._seen is not None
                     await self._accept(make_plan(self._seen, self.offers))
