@@ -15,8 +15,9 @@ from tests.support.waiting import until
 from kinema_core.events import Step
 from kinema_rescheduler.kubernetes.landing import Landing, LandingKeeper, nomination, outlook
 from kinema_rescheduler.names import ANYWHERE, RENEWED
-from kinema_sim.engine.kinds import CONFIG_MAP, DEPLOYMENT, POD
-from kinema_sim.engine.objects import condition
+from kinema_sim.engine.kinds import CONFIG_MAP, DEPLOYMENT, POD, STATEFUL_SET
+from kinema_sim.engine.objects import condition, uid_of
+from kinema_sim.scenarios.objects import App, stateful_set
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 PATIENCE = timedelta(seconds=10)
@@ -150,6 +151,20 @@ async def test_waiting_pods_are_nominated_and_the_rest_is_named_free(ground: Gro
     assert entries["shop.web-x-"] == "tiny-1"
     assert entries["shop.web-x-bbbbb"] == ANYWHERE
     assert "shop.web-x-aaaaa" not in entries
+
+
+async def test_pods_of_a_stateful_set_are_led_by_their_own_names(ground: Ground) -> None:
+    """They have a `generateName` as well, and the policy, which sees names only, would find nothing under it."""
+    made = stateful_set(App("db", "shop", "example/none:1", cpu_m=10, memory_mi=10, replicas=1))
+    made["spec"]["template"]["spec"]["nodeSelector"] = {"nowhere": "true"}
+    target, store = "StatefulSet/shop/db", ground.bench.world.sim.store
+    set_ = store.create(STATEFUL_SET, made)
+    await until(lambda: store.get(POD, "shop", "db-0"))
+    ground.step = Step(
+        id=f"prefer-nodes/{target}/1", kind="prefer-nodes", target=target, uid=uid_of(set_), nodes=("elsewhere",)
+    )
+    entries = await ground.keep()
+    assert {key for key in entries if key != RENEWED} == {"shop.db-0"}
 
 
 async def test_a_pod_that_waited_is_free_and_nominated_no_longer(ground: Ground) -> None:

@@ -68,12 +68,18 @@ def steering_key(target: str, uid: str) -> str:
     return target.replace("/", ".") if target.startswith("Deployment/") else uid
 
 
+GENERATED: Final = 5
+"""Characters that Kubernetes adds to the beginning of a generated name."""
+GENERATED_FROM: Final = 58
+"""Characters to which it cuts that beginning."""
+
+
 def landing_key(namespace: str, name: str, generate_name: str) -> str:
     """Return the key of pods in the landing ConfigMap: of all that are named alike, or of one with a fixed name.
 
-    The policy sees names only. Kubernetes cuts a generated name's beginning to 58 characters and adds five.
+    The policy sees names only.
     """
-    return f"{namespace}.{generate_name[:58] or name}"
+    return f"{namespace}.{generate_name[:GENERATED_FROM] or name}"
 
 
 def taint_id(node: str) -> str:

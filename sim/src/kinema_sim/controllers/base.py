@@ -118,10 +118,9 @@ def pod_of_template(owner: Obj, template: Obj, *, name: str = "", labels: Mappin
     metadata["ownerReferences"] = [owner_reference(owner)]
     if labels:
         metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+    metadata["generateName"] = f"{name_of(owner)}-"  # upstream pods that are named have it, too
     if name:
         metadata["name"] = name
-    else:
-        metadata["generateName"] = f"{name_of(owner)}-"
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": clone(template["spec"])}
 
 

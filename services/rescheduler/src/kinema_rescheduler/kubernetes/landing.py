@@ -34,7 +34,16 @@ from kinema_kubernetes.objects import (
 )
 from kinema_rescheduler.errors import ConflictError, NotFoundError
 from kinema_rescheduler.kubernetes.fenced import FencedClient
-from kinema_rescheduler.names import ANYWHERE, LANDING_NAME, LANDING_SECONDS, RENEWED, STEERING_NAMESPACE, landing_key
+from kinema_rescheduler.names import (
+    ANYWHERE,
+    GENERATED,
+    GENERATED_FROM,
+    LANDING_NAME,
+    LANDING_SECONDS,
+    RENEWED,
+    STEERING_NAMESPACE,
+    landing_key,
+)
 
 _CONFIG_MAPS: Final = f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps"
 _LANDING: Final = f"{_CONFIG_MAPS}/{LANDING_NAME}"
@@ -164,7 +173,7 @@ class LandingKeeper:
             before = frozenset(uid(pod) for pod in pods if node_of(pod))
             known = self._landings[step.id] = Landing(step, before, query)
         for pod in pods:
-            if not pod["metadata"].get("generateName") and (uid(pod) in step.pods or not node_of(pod)):
+            if not _prefix(pod) and (uid(pod) in step.pods or not node_of(pod)):
                 known.names.add(pod["metadata"]["name"])
         found = outlook(known, pods, now=self._clock.now(), patience=self._patience)
         await self._lead(known, found)
@@ -272,7 +281,12 @@ def _reserves(pod: Json) -> bool:
 
 
 def _prefix(pod: Json) -> str:
-    return str(pod["metadata"].get("generateName") or "")
+    """Return the beginning that a pod's name was generated from; empty where it was not.
+
+    Pods of StatefulSets have a `generateName`, too, and are named by their number.
+    """
+    prefix, name = str(pod["metadata"].get("generateName") or "")[:GENERATED_FROM], pod["metadata"]["name"]
+    return prefix if name.startswith(prefix) and len(name) == len(prefix) + GENERATED else ""
 
 
 def _owners(pod: Json) -> frozenset[str]:
