@@ -94,8 +94,8 @@ def _moves(plan: JSON) -> Iterator[str]:
 def _came(history: History) -> tuple[dict[str, JSON], set[str]]:
     """Pods that were bound to a node, by uid, and those of them whose node was closed after that."""
     closed = {
-        entry.body["step"]["target"]: entry.time
-        for entry in reversed(history.intents)
+        entry.body["step"]["target"]: entry.time  # the last time: a node may be opened and closed again
+        for entry in history.intents
         if entry.body["step"]["kind"] == "taint"
     }
     came: dict[str, JSON] = {}

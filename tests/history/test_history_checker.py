@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -11,7 +12,8 @@ from tests.history.checker import OF_CLUSTER, OF_LOG, violations
 from tests.history.random_clusters import random_cluster
 from tests.history.record import History
 from tests.history.simulated import carried_out
-from tests.history.spoiling import SPOILED, Spoil, ahead_of, first, without, word
+from tests.history.spoiled_clusters import replacement_moves_again
+from tests.history.spoiling import SPOILED, Spoil, after, ahead_of, changed, first, without, word
 
 SEED: Final = 2
 """A cluster with every kind of step in its plan: boot, surge, evict, roll, delete."""
@@ -67,3 +69,15 @@ def test_a_mark_may_go_with_its_node(good: History) -> None:
     """A node that is gone from the cluster has no mark that could be left."""
     vanished = without(good, first(good, "step-succeeded", "delete"))
     assert "taken_back" not in {one.invariant for one in violations(vanished)}
+
+
+def test_a_pod_moves_on_from_a_node_that_closes_again(good: History) -> None:
+    """It came between two closings: the plan that opened the node was continued."""
+    moved = replacement_moves_again(good)
+    pod, taint = moved.changes[-1], first(good, "step-started", "taint")
+    closings = [
+        replace(changed(taint, step_target=pod.item["spec"]["nodeName"]), time=at) for at in (good.log[0].time, pod.at)
+    ]
+    assert "moved_as_often_as_planned" in {one.invariant for one in violations(moved)}
+    told = after(moved, taint, *closings)
+    assert "moved_as_often_as_planned" not in {one.invariant for one in violations(told)}
