@@ -1,11 +1,16 @@
-"""The real Karpenter beside a control plane, as the cloud of whole pipelines."""
+"""Clouds beside a control plane, for whole pipelines: the real Karpenter, and the fake GKE."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from benchmarks.karpenter import POOL, running_karpenter
 from tests.controlplane.access import Access
@@ -16,7 +21,11 @@ from tests.e2e.shop import ZONES
 from kinema_core.events import Offer
 from kinema_core.model.catalog import offers_from, parse_catalog
 from kinema_core.model.cluster import Cluster
+from kinema_core.runtime import starter
 from kinema_rescheduler.providers.karpenter import NODE_CLAIMS, claim_object
+
+_SPEED: Final = 10
+"""Seconds of the fake GKE in one of ours: a node pool takes two of ours, a machine three to six."""
 
 
 @dataclass(frozen=True)
@@ -71,3 +80,28 @@ def _initialized(claim: Mapping[str, object]) -> bool:
     status = claim.get("status")
     conditions = status.get("conditions", ()) if isinstance(status, dict) else ()
     return any(one["type"] == "Initialized" and one["status"] == "True" for one in conditions)
+
+
+@contextmanager
+def fake_gke(plane: ControlPlane, folder: Path, sold: Sequence[str] = ()) -> Iterator[Cloud]:
+    """The fake GKE, whose machines are nodes that KWOK runs on the control plane; those that are there are its own.
+
+    `sold` are the machine types on sale; none named: all.
+    """
+    config = plane.admin.write_kubeconfig(folder / "gke.kubeconfig")
+    command = [sys.executable, "-m", "kinema_sim", "--nodes-of", str(config), "--speed", str(_SPEED), starter.FLAG]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as fake:
+        try:
+            assert fake.stdout is not None
+            url = json.loads(fake.stdout.readline())["url"]
+
+            def paid() -> list[str]:
+                with urllib.request.urlopen(f"{url}/cloud/v1/nodes", timeout=10) as answer:
+                    return sorted(machine["name"] for machine in json.load(answer))
+
+            places = {"project": "shop", "location": "europe-west3", "cluster": "prod", "token_url": ""}
+            urls = {"container_url": "container", "compute_url": "compute/v1", "resource_manager_url": "crm"}
+            addresses = {name: f"{url}/gke/{path}" for name, path in urls.items()}
+            yield Cloud({"kind": "gke", "catalog": str(catalog(folder / "gke", sold)), **places, **addresses}, paid)
+        finally:
+            fake.terminate()

@@ -97,19 +97,26 @@ def listed(access: Access, path: Path) -> Path:
     return path
 
 
-def optimum(access: Access, folder: Path) -> Any:
-    """What `kinema plan` says of the cluster as it is, as JSON: told by a listing, without any service."""
+def optimum(access: Access, folder: Path, prices: str = "") -> Any:
+    """What `kinema plan` says of the cluster as it is, as JSON: told by a listing, without any service.
+
+    Its rules are those of `UNATTENDED`, as otherwise its bound would be none for what the services do. `prices` is the
+    file of what is on sale; without it, it is all that the simulator has.
+    """
     listing = listed(access, folder / "listing.json")
     command = [
         "plan",
         "--snapshot",
         str(listing),
         "--catalog",
-        str(catalog(folder)),
+        prices or str(catalog(folder)),
         "-o",
         "json",
         "--time-limit",
         "30",
+        "--no-redundancy",
+        "--headroom",
+        "0",
     ]
     done = subprocess.run(
         [Path(sys.executable).with_name("kinema"), *command], capture_output=True, text=True, check=False, timeout=120

@@ -6,7 +6,7 @@ with volumes, a DaemonSet, a bare pod, a workload that its budget never lets go,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -43,37 +43,61 @@ UNTOUCHABLE: Final = ("bare", "ledger", "vault")
 """Beginnings of the names of pods that stay where they are, whatever it costs."""
 
 
-def create(access: Access, *, cores: int = _CORES, nodes: int = OLD_NODES) -> None:
-    """Build the cluster on e2-standard machines, live through the peak, and wait until what is left of it runs."""
-    cpu, memory = gke_allocatable(Decimal(cores), cores * 4 * 2**30)
-    machine = f"e2-standard-{cores}"
-    add_nodes(
-        access,
-        *(
-            node(f"old-{i}", zone=ZONES[i % len(ZONES)], cpu=f"{cpu}m", memory=str(memory), machine=machine)
-            for i in range(nodes)
-        ),
-    )
+def create(access: Access) -> None:
+    """Build the cluster on machines of one size, live through the peak, and wait until what is left of it runs."""
+    add_nodes(access, *_machines("old", _CORES, OLD_NODES))
     live_through_the_peak(access)
 
 
-def live_through_the_peak(access: Access) -> None:
-    """Create everything but nodes, and wait until what is left after the peak runs."""
-    for path, body in objects():
-        access.request("POST", path, body)
-    await_ready(access)
+def create_in_two_pools(access: Access) -> None:
+    """Build it on a small node in each zone, which holds what must not move, and on large ones that came for the peak.
+
+    What is left needs less than one of the large ones, and more than the small ones have: a plan has to buy.
+    """
+    add_nodes(access, *_machines("small", 2, len(ZONES)))
+    _post(access, lasting())
+    add_nodes(access, *_machines("large", 16, 2))
+    _post(access, scaled())
     _end_peak(access)
     await_ready(access)
 
 
-def objects() -> Iterator[Placed]:
-    """Everything but nodes, at the peak."""
-    for space in ("online-boutique", "teastore", "tools"):
+def _machines(name: str, cores: int, count: int) -> list[JSON]:
+    cpu, memory = gke_allocatable(Decimal(cores), cores * 4 * 2**30)
+    machine = f"e2-standard-{cores}"
+    zones = [ZONES[i % len(ZONES)] for i in range(count)]
+    return [
+        node(f"{name}-{i}", zone=zone, cpu=f"{cpu}m", memory=str(memory), machine=machine)
+        for i, zone in enumerate(zones)
+    ]
+
+
+def live_through_the_peak(access: Access) -> None:
+    """Create everything but nodes, and wait until what is left after the peak runs."""
+    _post(access, [*scaled(), *lasting()])
+    _end_peak(access)
+    await_ready(access)
+
+
+def _post(access: Access, objects: Iterable[Placed]) -> None:
+    for path, body in objects:
+        access.request("POST", path, body)
+    await_ready(access)
+
+
+def scaled() -> Iterator[Placed]:
+    """The two applications at the peak."""
+    for space in ("online-boutique", "teastore"):
         yield "/api/v1/namespaces", namespace(space)
     for service, space in _services():
         app = _app(service, space)
         yield at("apps/v1", "deployments", quick(deployment(app)))
         yield from _guards(app, service)
+
+
+def lasting() -> Iterator[Placed]:
+    """What no peak scales, and most of which must not move."""
+    yield "/api/v1/namespaces", namespace("tools")
     tools = App("store", "tools", "example/store:1", cpu_m=300, memory_mi=512, replicas=3, annotations=_FIXED)
     yield from _volumes(tools)
     yield at("apps/v1", "statefulsets", quick(_with_volume(stateful_set(tools))))

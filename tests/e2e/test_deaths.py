@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.controlplane.plane import ControlPlane
-from tests.e2e.clouds import order_claims, real_karpenter
-from tests.e2e.small import MACHINE, NAMES
+from tests.e2e.clouds import fake_gke, order_claims, real_karpenter
+from tests.e2e.small import MACHINE, NAMES, of_kwok
 from tests.e2e.struck import Outcome, check, struck
 from tests.e2e.test_faults import api_server_restarts
 from tests.pipeline.test_kill_services import points_of
@@ -71,6 +71,23 @@ async def test_rescheduler_dies_on_karpenter(
             nodes=lambda access: order_claims(access, tmp_path, MACHINE, NAMES),
         )
         own_control_plane.admin.until(NODE_CLAIMS, lambda found: not found["items"])  # while Karpenter can end them
+    check_finished(outcome, alone=False)
+    assert outcome.paid == sorted(outcome.auditor.now["Node"])
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("points", [points_of("boot"), points_of("delete", "finished")], ids=["boot", "delete"])
+async def test_rescheduler_dies_on_gke(points: Sequence[str], own_control_plane: ControlPlane, tmp_path: Path) -> None:
+    """The same around orders and deletions of instances of the fake GKE, with a node pool to make before the first."""
+    of_kwok(own_control_plane.admin)
+    with fake_gke(own_control_plane, tmp_path) as cloud:  # takes the nodes that are there for its own
+        outcome = await struck(
+            own_control_plane,
+            tmp_path / "run",
+            faults={"rescheduler": points},
+            cloud=cloud,
+            nodes=lambda _: None,
+        )
     check_finished(outcome, alone=False)
     assert outcome.paid == sorted(outcome.auditor.now["Node"])
 
