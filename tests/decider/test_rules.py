@@ -33,6 +33,7 @@ from kinema_core.events import (
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
 from kinema_core.model.purpose import purpose_of
 from kinema_core.model.schedule import Schedule
+from kinema_core.model.spot_share import SpotShare
 from kinema_core.runtime.stage import Moment
 from kinema_decider.logic.limits import Limits
 from kinema_decider.logic.rules import RULES
@@ -490,3 +491,13 @@ async def test_risky_restarts_cost_more() -> None:
     refused = await refusal(Court(**limits), plan, before)
     assert (refused.rule, refused.figures["restart_risk"], refused.figures["restarts"]) == ("payback", 40.0, 1)
     assert refused.figures["restarts_usd"] == 0.004
+
+
+async def test_spot_shares_are_the_deciders_too() -> None:
+    """A plan that brings more of a workload to spot capacity than the limits allow is refused."""
+    spot = node("n2", spot=True, price="0.07")
+    before = cluster(node("n1"), spot, *deployed("web", ["n1", "n2"], cpu=100), version=7)
+    plan = plan_for(before, offers(), to={"shop/web-0": "n2"}, delete=["n1"])
+    refused = await refusal(Court(allow_spot=True, spot=SpotShare(max_share=0.5)), plan, before)
+    assert (refused.rule, refused.figures["first"]) == ("feasible", "spot-share")
+    assert isinstance(await Court(allow_spot=True, spot=SpotShare(max_share=1.0)).judge(plan, before), PlanAccepted)

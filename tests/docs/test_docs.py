@@ -18,6 +18,8 @@ from kinema_core.model.vocabulary import (
     SAFE_TO_EVICT,
     SCALE_DOWN_DISABLED,
     SPOT,
+    SPOT_MAX_SHARE,
+    SPOT_MAX_SHARE_PER_POOL,
     STEERING,
     STRATEGY,
 )
@@ -65,6 +67,8 @@ def test_every_annotation_that_controls_moves_is_listed() -> None:
         SAFE_TO_EVICT,
         SCALE_DOWN_DISABLED,
         SPOT,
+        SPOT_MAX_SHARE,
+        SPOT_MAX_SHARE_PER_POOL,
         STEERING,
         STRATEGY,
     }

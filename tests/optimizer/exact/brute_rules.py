@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from fractions import Fraction
 from itertools import combinations, product
+from math import floor
 from typing import NamedTuple
 
 from tests.optimizer.exact.brute_laws import Laws, Scene, Spot, alive, hard
@@ -20,10 +22,12 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_requests, is_resident, resident_requests, residents_of
 from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_core.model.match import HOSTNAME, node_admits, node_term_matches, parse_taints, ports_clash
-from kinema_core.model.mobility import listed, mobility, spot_allowed
+from kinema_core.model.mobility import MobilityOptions, listed, mobility, spot_allowed
 from kinema_core.model.resources import limited
 from kinema_core.model.strategy import strategy_of
 
+NO_LEAVE = MobilityOptions()
+ZONE = "topology.kubernetes.io/zone"
 MOST_STEPS = 40_000
 """Partial plans looked at before an instance is called too large to try everything."""
 
@@ -44,9 +48,17 @@ class Brute:
     """All plans of one cluster."""
 
     def __init__(
-        self, cluster: Cluster, offers: tuple[Offer, ...], most_moves: int | None, move_price: int, *, doubled: bool
+        self,
+        cluster: Cluster,
+        offers: tuple[Offer, ...],
+        most_moves: int | None,
+        move_price: int,
+        *,
+        doubled: bool,
+        options: MobilityOptions = NO_LEAVE,
     ) -> None:
         self.cluster = cluster
+        self.options = options
         self.doubled = doubled
         """Whether spreads over nodes must let arrivals in while nobody has left."""
         self.most_moves = len(cluster.pods) if most_moves is None else most_moves
@@ -319,7 +331,7 @@ class Brute:
         if not spot.open or ports_clash(pod.rules.host_ports, spot.ports):
             return False
         spotty = spot.spot and spot.name != pod.node
-        if spotty and not spot_allowed(self.cluster, pod, taint_keys=spot.spot_keys):
+        if spotty and not spot_allowed(self.cluster, pod, taint_keys=spot.spot_keys, options=self.options):
             return False
         if node_admits(pod.rules, name=spot.name, labels=spot.labels, taints=spot.taints) is not None:
             return False
@@ -354,7 +366,7 @@ class Brute:
                 if value is None or (self.best is not None and value >= self.best):
                     continue
                 spots = [spot for spot in self.spots if spot.fixed or spot.seats or spot in kept] + self.boots
-                if self._lawful(spots):
+                if self._lawful(spots) and self._shares_spot(spots):
                     self.best = value
 
     def _lawful(self, spots: list[Spot]) -> bool:
@@ -380,10 +392,43 @@ class Brute:
             for pod, one in self.spreads
         )
 
+    def _shares_spot(self, spots: list[Spot]) -> bool:
+        """Whether spot capacity, and each machine type of it in a zone, holds no more of a workload than it may.
+
+        It may hold as many as now.
+        """
+        shares = (self.options.spot_share, self.options.spot_pool_share)
+        where = {pod.key: spot for spot in spots for pod in [*spot.stuck, *(one for one, _ in spot.seats)]}
+        live = {spot.name: spot for spot in self.spots}
+        for workload, members in self.cluster.pods_by_workload.items():
+            pods = [pod for pod in members if pod in listed(self.cluster)]
+            now, after = (
+                Counter(part for spot in found if spot is not None and spot.spot for part in ("spot", _pool(spot)))
+                for found in ([live.get(pod.node or "") for pod in pods], [where.get(pod.key) for pod in pods])
+            )
+            for part, count in after.items():
+                share = _share_of(self.cluster, workload, shares[part != "spot"], pooled=part != "spot")
+                most = len(pods) if share is None else floor(Fraction(share) * len(pods))
+                if count > max(most, now[part]):
+                    return False
+        return True
+
     def _by_node(self, key: str) -> bool:
         """Whether every node is a domain by itself."""
         places = [spot.labels.get(key) for spot in self.spots]
         return len(set(places)) == len(places) and (key == HOSTNAME or not self.offers)
+
+
+def _pool(spot: Spot) -> str:
+    return f"{spot.labels['node.kubernetes.io/instance-type']}/{spot.labels.get(ZONE, '-')}"
+
+
+def _share_of(cluster: Cluster, workload: str, default: float | None, *, pooled: bool) -> str | None:
+    """The share that the workload's annotation states, else the operator's, as text."""
+    owner = cluster.workload(workload)
+    key = f"kinema.io/spot-max-share{'-per-pool' if pooled else ''}"
+    assert owner is not None
+    return owner.annotations.get(key, None if default is None else str(default))
 
 
 def _same(a: Pod, b: Pod) -> bool:
@@ -399,6 +444,7 @@ def best_plan(
     move_price: int = 0,
     *,
     doubled: bool = False,
+    options: MobilityOptions = NO_LEAVE,
 ) -> Best | None:
     """What no plan does better that moves at most so many pods; None when there is no plan at all.
 
@@ -408,4 +454,4 @@ def best_plan(
     Raises:
         TooLargeError: there are too many plans.
     """
-    return Brute(cluster, offers, most_moves, move_price, doubled=doubled).search()
+    return Brute(cluster, offers, most_moves, move_price, doubled=doubled, options=options).search()

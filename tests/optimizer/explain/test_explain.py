@@ -93,6 +93,18 @@ def test_pod_kept_by_rules_between_pods_is_named() -> None:
     assert "shop/web-0: rules between pods keep it in topology.kubernetes.io/zone a" in found.reason
 
 
+def test_limits_on_spot_capacity_are_named() -> None:
+    """Half of the pods are on spot capacity already: the others stay on demand, and so does their node."""
+    said = {"kinema.io/spot": "allow", "kinema.io/spot-max-share": "0.5"}
+    nodes = [node("n0", spot=True, price="0.07"), node("n1")]
+    state = cluster(nodes, deployed("web", ["n0", "n1"], cpu=100, annotations=said))
+    there = state.node("n1")
+    assert there is not None
+    found = explain_node(asked(state, (offer("m4", available=0),)), there)
+    assert found.verdict == "no-place"
+    assert "shop/web-1: rules between pods keep it in on-demand nodes" in found.reason
+
+
 def test_pod_that_only_a_rolling_update_moves_is_named_when_that_is_stuck() -> None:
     """A sibling that may not be restarted keeps every pod of the workload."""
     stays = {"kinema.io/do-not-move": "true"}

@@ -84,6 +84,8 @@ class PlanOptions:
     work: int | None = None
     move_jobs: bool = False
     allow_spot: bool = False
+    spot_max_share: float | None = None
+    spot_max_share_per_pool: float | None = None
     scope: tuple[str, ...] = ()
     move_price: float | None = None
     max_moves: int | None = None
@@ -123,6 +125,18 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     ] = None,
     move_jobs: MoveJobs = False,
     allow_spot: AllowSpot = False,
+    spot_max_share: Annotated[
+        float | None,
+        typer.Option("--spot-max-share", metavar="SHARE", help="Largest share of a workload's pods on spot machines."),
+    ] = None,
+    spot_max_share_per_pool: Annotated[
+        float | None,
+        typer.Option(
+            "--spot-max-share-per-pool",
+            metavar="SHARE",
+            help="The same for one spot pool: a machine type in a zone, whose machines are reclaimed together.",
+        ),
+    ] = None,
     scope: Scope = None,
     move_price: Annotated[
         float | None,
@@ -183,6 +197,8 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         work=work,
         move_jobs=move_jobs,
         allow_spot=allow_spot,
+        spot_max_share=spot_max_share,
+        spot_max_share_per_pool=spot_max_share_per_pool,
         scope=tuple(scope or ()),
         move_price=move_price,
         max_moves=max_moves,
@@ -250,6 +266,7 @@ class _Shown:
 
 def planning_settings(options: PlanOptions) -> PlanningSettings:
     """Return the optimizer's settings for these options; raises UsageError."""
+    from kinema_core.model.spot_share import SpotShare
     from kinema_optimizer.settings import PlanningSettings
 
     if not 0 < options.time_limit < float("inf"):
@@ -261,6 +278,7 @@ def planning_settings(options: PlanOptions) -> PlanningSettings:
             windows=windows,
             move_jobs=options.move_jobs,
             allow_spot=options.allow_spot,
+            spot=SpotShare(max_share=options.spot_max_share, max_share_per_pool=options.spot_max_share_per_pool),
             scope=tuple(map(labels_in, options.scope)),
             max_moves_fraction=1.0,
             redundancy=options.redundancy,
@@ -269,7 +287,8 @@ def planning_settings(options: PlanOptions) -> PlanningSettings:
             workers=options.threads,
         )
     except ValueError as error:
-        raise UsageError(f"--{error}".replace("--workers", "--threads")) from error
+        text = f"--{error}".replace("--workers", "--threads").replace("--spot.max_share", "--spot-max-share")
+        raise UsageError(text.replace("share_per_pool", "share-per-pool")) from error
 
 
 def _window(options: PlanOptions) -> Window:

@@ -29,6 +29,7 @@ from kinema_core.model.pod_rules import (
     outside,
     verdict_on,
 )
+from kinema_core.model.spot_share import may_be_spot
 from kinema_core.model.strategy import asks_for_spot, strategy_of
 from kinema_core.model.vocabulary import (
     CONTROL_PLANE,
@@ -142,7 +143,8 @@ def spot_allowed(
     options: MobilityOptions = _DEFAULTS,
 ) -> bool:
     """Return whether the pod may go to spot capacity where it is not yet; `taint_keys`: of the offer's own taints."""
-    return options.allow_spot or asks_for_spot(cluster, pod, taint_keys)
+    wanted = options.allow_spot or asks_for_spot(cluster, pod, taint_keys)
+    return wanted and may_be_spot(cluster, pod, options)
 
 
 def _deletable(facts: Facts, held: Mapping[str, Held]) -> dict[str, str | None]:

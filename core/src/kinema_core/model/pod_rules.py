@@ -60,6 +60,10 @@ class MobilityOptions:
     not, as by an execution, which asks the API for each of them and has pods that are away by its own doing."""
     scope: tuple[Labels, ...] = ()
     """Nodes that are Kinema's: those that have all labels of any of these; empty: every node."""
+    spot_share: float | None = None
+    """Most of a workload's pods that may be on spot capacity, as a share; None: any number. An annotation is first."""
+    spot_pool_share: float | None = None
+    """The same for one spot pool: a machine type in a zone."""
     hold_restless: bool = True
     """Workloads that are not at rest stay. An execution does not ask: its own moves are no rest."""
 

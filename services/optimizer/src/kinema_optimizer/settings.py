@@ -11,6 +11,7 @@ import msgspec
 
 from kinema_core.events import FrozenMap
 from kinema_core.model.mobility import MobilityOptions
+from kinema_core.model.spot_share import SpotShare
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_optimizer.request.choice import Choice
 from kinema_optimizer.request.limits import NodeLimit
@@ -59,6 +60,8 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Pods of Jobs may be moved."""
     allow_spot: bool = False
     """Pods may be put on spot capacity without asking for it."""
+    spot: SpotShare = SpotShare()
+    """Limits on the share of a workload's pods on spot capacity. The decider needs the same values."""
     scope: tuple[dict[str, str], ...] = ()
     """Nodes that are Kinema's: those that have all labels of any of these. Others stay with their pods, and new nodes
     have such labels too. Empty: every node. The decider needs the same value."""
@@ -136,6 +139,8 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return MobilityOptions(
             move_jobs=self.move_jobs,
             allow_spot=self.allow_spot,
+            spot_share=self.spot.max_share,
+            spot_pool_share=self.spot.max_share_per_pool,
             autoscale_moves=self.autoscale_moves,
             redundancy=self.redundancy,
             scope=tuple(map(FrozenMap, self.scope)),

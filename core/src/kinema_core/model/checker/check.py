@@ -31,6 +31,7 @@ from kinema_core.model.checker.pods import (
 from kinema_core.model.checker.redundancy import check_redundancy
 from kinema_core.model.checker.room import check_pending, check_room, check_targets
 from kinema_core.model.checker.rules import check_rules
+from kinema_core.model.checker.spot_share import check_spot_share
 from kinema_core.model.checker.steps import check_waves
 from kinema_core.model.checker.view import PlanView, Violation, view_of
 from kinema_core.model.cluster import Cluster
@@ -51,6 +52,7 @@ _CHECKS: Final[tuple[Callable[[PlanView], Iterator[Violation]], ...]] = (
     check_room,
     check_rules,
     check_redundancy,
+    check_spot_share,
     check_pending,
     check_priority,
     check_promises,
@@ -65,6 +67,7 @@ _AT_ALL_TIMES: Final[tuple[Callable[[PlanView], Iterator[Violation]], ...]] = (
     check_room,
     check_rules,
     check_redundancy,
+    check_spot_share,
     check_availability,
 )
 

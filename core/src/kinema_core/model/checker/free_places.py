@@ -15,6 +15,7 @@ from kinema_core.model.catalog import machine_type
 from kinema_core.model.catalog_file import MICRO
 from kinema_core.model.checker.nodes import left_over
 from kinema_core.model.checker.rules import has_rules, locations_after, locations_now
+from kinema_core.model.checker.spot_share import spot_books, spot_pool
 from kinema_core.model.checker.view import PlanView, Site, boot_site
 from kinema_core.model.daemons import unlisted
 from kinema_core.model.ending import ending_refuses
@@ -233,6 +234,7 @@ class FreePlaces:
         self._left = left_over(view)
         self._booted = Counter[str]()
         self._gone: set[str] = set()
+        self._spot = spot_books(view)
 
     def _lonely(self, site: Site) -> bool:
         """Return whether no rule between pods is about those that go with a node and would be back with it."""
@@ -286,6 +288,7 @@ class FreePlaces:
         """Take a pod's place on a node of the plan from it."""
         self._rooms[name] = add(self._rooms[name], asks(self._view, pod, pod.requests))
         self._gone.add(pod.key)
+        self._spot.add(pod, spot_pool(self._sites[name]), -1)
         self._arrivals.leave(pod)
 
     def take(self, pod: Pod, vacancy: FreePlace) -> None:
@@ -299,6 +302,7 @@ class FreePlaces:
             self._left = left_over(self._view, more=self._booted)
         self._rooms[site.name] = subtract(self._rooms[site.name], asks(self._view, pod, pod.requests))
         self._added.setdefault(site.name, []).append(pod)
+        self._spot.add(pod, spot_pool(site))
         self._arrivals.seat(pod, name=site.name, labels=site.labels, taints=site.taints)
 
     def _new_name(self) -> str:
@@ -313,6 +317,7 @@ class FreePlaces:
         return (
             fits(asks(view, pod, pod.requests), room)
             and spot_is_fine(view, pod, site)
+            and self._spot.admits(pod, spot_pool(site))
             and node_admits(pod.rules, name=site.name, labels=site.labels, taints=site.taints) is None
             and volume_refuses(view.cluster, pod, name=site.name, labels=site.labels) is None
             and ending_refuses(view.cluster, pod, site.labels) is None

@@ -43,7 +43,7 @@ def _admission(view: PlanView, seat: PlannedPod, site: Site) -> Iterator[Violati
         if reason is not None:
             yield Violation(code, seat.key, f"node {site.name}: {reason}")
     if not spot_is_fine(view, seat.pod, site):
-        yield Violation("spot-not-allowed", seat.key, f"it does not ask for spot capacity such as node {site.name}")
+        yield Violation("spot-not-allowed", seat.key, f"it may not be put on spot capacity such as node {site.name}")
 
 
 def check_room(view: PlanView) -> Iterator[Violation]:

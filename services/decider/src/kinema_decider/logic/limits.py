@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from kinema_core.model.schedule import Schedule
+from kinema_core.model.spot_share import SpotShare
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,6 +52,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Pods of Jobs may be moved. The optimizer needs the same value."""
     allow_spot: bool = False
     """Pods may be put on spot capacity without asking for it. The optimizer needs the same value."""
+    spot: SpotShare = SpotShare()
+    """Limits on the share of a workload's pods on spot capacity. The optimizer needs the same values."""
     scope: tuple[dict[str, str], ...] = ()
     """Nodes that are Kinema's: those that have all labels of any of these; empty: every node. The optimizer needs the
     same value."""

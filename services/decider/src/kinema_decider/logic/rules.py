@@ -233,6 +233,8 @@ def feasible(case: DecisionInput) -> Rejection | None:
     options = MobilityOptions(
         move_jobs=limits.move_jobs,
         allow_spot=limits.allow_spot,
+        spot_share=limits.spot.max_share,
+        spot_pool_share=limits.spot.max_share_per_pool,
         redundancy=limits.redundancy,
         scope=tuple(map(FrozenMap, limits.scope)),
         hold_restless=False,

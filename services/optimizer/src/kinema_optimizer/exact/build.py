@@ -17,7 +17,7 @@ there, old and new: then new ones can come in turn, wherever there are fewest. `
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
@@ -34,6 +34,14 @@ from kinema_core.model.mobility import Mobility
 from kinema_core.model.neighbors import selects
 from kinema_core.model.redundancy import Redundancy, live_zone, redundancy_of
 from kinema_core.model.resources import limited
+from kinema_core.model.spot_share import (
+    SpotLimits,
+    SpotPool,
+    counted_pods,
+    limits_spot,
+    live_pool,
+    spot_limits_of,
+)
 from kinema_core.model.stock import draws, most_of
 from kinema_core.model.volumes import attachments
 from kinema_optimizer.exact.model import (
@@ -47,6 +55,7 @@ from kinema_optimizer.exact.model import (
     ExactNode,
     ExactPreference,
     ExactRedundancy,
+    ExactShare,
     ExactSpread,
     PodCount,
     Topology,
@@ -68,6 +77,7 @@ from kinema_optimizer.problem.rules.read import (
     read_rules,
 )
 from kinema_optimizer.problem.rules.reduce import closed_by_spread
+from kinema_optimizer.problem.rules.spot_share import pool_of_site
 from kinema_optimizer.problem.solution import NamedSolution
 from kinema_optimizer.request.objective import price_of_moves
 
@@ -205,6 +215,7 @@ class _Building:
                 if (owners := self._owners(rule))
             ),
             redundancies=tuple(self._redundancy(key, needed) for key, needed in self._redundancies.items()),
+            shares=tuple(share for key, limits in self._spot_limits.items() for share in self._shares(key, limits)),
         )
 
     @cached_property
@@ -321,7 +332,8 @@ class _Building:
                 tuple(selects(scope, pod) for scope in scopes),
                 self._disliked(pod),
                 self._move_price(mover),
-                self._redundant_workload(pod),
+                self._workload_of(pod, self._redundancies),
+                self._workload_of(pod, self._spot_limits),
             )
             known = found.get(key)
             if known is None:
@@ -437,6 +449,7 @@ class _Building:
                     admitted,
                     tuple(site.labels.get(topology) for topology in topologies),
                     offer.zone if zoned else "",
+                    pool_of_site(site) if self._spot_limits else None,
                     tuple(rule.admits(site) for rule in self.rules.spreads),
                     tuple(one.disliked[live + o] for one in self._classes if one.disliked),
                 )
@@ -569,9 +582,39 @@ class _Building:
         needs = {key: redundancy_of(cluster, key, zone_of) for key in sorted(owners)}
         return {key: needed for key, needed in needs.items() if needed is not None}
 
-    def _redundant_workload(self, pod: Pod) -> str:
+    def _workload_of(self, pod: Pod, among: Container[str]) -> str:
         key = self.question.cluster.controller_key_of(pod)
-        return key if key is not None and key in self._redundancies else ""
+        return key if key is not None and key in among else ""
+
+    @cached_property
+    def _spot_limits(self) -> Mapping[str, SpotLimits]:
+        """Limits of the workloads of movers on spot capacity, by key."""
+        cluster, options = self.question.cluster, self.question.options
+        if not limits_spot(cluster, options):
+            return {}
+        owners = {key for mover in self.movers if (key := cluster.controller_key_of(mover.pod)) is not None}
+        found = {key: spot_limits_of(cluster, key, options) for key in sorted(owners)}
+        return {key: limits for key, limits in found.items() if limits is not None}
+
+    def _shares(self, workload: str, limits: SpotLimits) -> Iterator[ExactShare]:
+        """Return the limit on all spot capacity, which is one domain, and that on each pool."""
+        cluster = self.question.cluster
+        pods, pool_of = counted_pods(cluster, workload), live_pool(cluster)
+        now = Counter(pool for pod in pods if (pool := pool_of(pod.node or "")) is not None)
+        numbers = {pool: number for number, pool in enumerate(dict.fromkeys(filter(None, self._pools)))}
+        live = len(self.sites.nodes)
+        pools = tuple(NOWHERE if pool is None else numbers[pool] for pool in self._pools)
+        for topology, most in (
+            (pools, tuple(max(limits.pool, now[pool]) for pool in numbers)),
+            (tuple(min(number, 0) for number in pools), (max(limits.total, now.total()),)),
+        ):
+            yield ExactShare(self._count(pods, Topology(topology[:live], topology[live:])), most)
+
+    @cached_property
+    def _pools(self) -> tuple[SpotPool | None, ...]:
+        """Spot pools of the live nodes, then of the machines; None where one is no spot capacity."""
+        new = (self.sites.offers[members[0]] for members in self._machines)
+        return tuple(map(pool_of_site, (*self.sites.nodes, *new)))
 
     def _redundancy(self, workload: str, needed: Redundancy) -> ExactRedundancy:
         hosts = Topology(tuple(range(len(self.sites.nodes))), (ALONE,) * len(self._machines))
@@ -647,6 +690,7 @@ def _without(problem: ExactInstance, index: int, key: str, *, to: str, offers: t
             replace(rule, nodes=_split_count(rule.nodes, index, twin), zones=_split_count(rule.zones, index, twin))
             for rule in problem.redundancies
         ),
+        shares=tuple(replace(rule, census=_split_count(rule.census, index, twin)) for rule in problem.shares),
     )
 
 

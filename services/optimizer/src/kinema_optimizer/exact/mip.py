@@ -24,6 +24,7 @@ from kinema_optimizer.exact.model import (
     ExactInstance,
     ExactPreference,
     ExactRedundancy,
+    ExactShare,
     ExactSolution,
     ExactSpread,
     PodCount,
@@ -358,6 +359,8 @@ def add_rules(layout: ExactLayout) -> None:
         _add_topology_spread(layout, spread)
     for redundancy in layout.problem.redundancies:
         _add_redundancy(layout, redundancy)
+    for share in layout.problem.shares:
+        _add_share(layout, share)
 
 
 def _big_m(layout: ExactLayout, census: PodCount) -> float:
@@ -564,6 +567,16 @@ def _add_redundancy(layout: ExactLayout, rule: ExactRedundancy) -> None:
             served.append(layout.flag())
             layout.row(Sum().add(layout.counted(rule.zones, sites)).add(served[-1], -1.0), lower=0.0)
         layout.row(total(served), lower=float(rule.least_zones))
+
+
+def _add_share(layout: ExactLayout, rule: ExactShare) -> None:
+    """Limit the pods of each domain."""
+    topology = rule.census.topology
+    for sites in layout.domains(topology):
+        most = rule.most[layout.sites[sites[0]].of(topology.nodes, topology.machines)]
+        here = layout.counted(rule.census, sites)
+        if here.terms:
+            layout.row(here, upper=float(most))
 
 
 def worth(layout: ExactLayout) -> Sum:

@@ -161,6 +161,15 @@ class ExactRedundancy:
 
 
 @dataclass(frozen=True)
+class ExactShare:
+    """The pods of a workload on spot capacity, or in each spot pool: at most so many."""
+
+    census: PodCount
+    most: tuple[int, ...]
+    """By domain: the limit, or as many as now, where that is more."""
+
+
+@dataclass(frozen=True)
 class ExactPreference:
     """A preferred affinity term (`near`), or a preferred anti-affinity term."""
 
@@ -190,6 +199,7 @@ class ExactInstance:
     """Micro-USD per hour of a weight point of a preference."""
     preferences: tuple[ExactPreference, ...] = ()
     redundancies: tuple[ExactRedundancy, ...] = ()
+    shares: tuple[ExactShare, ...] = ()
     priced: bool = False
     """Moves have a price, be it 0: plans that cost nearly as little do not count as equal."""
     doubled: bool = False
@@ -442,6 +452,7 @@ def flaws(problem: ExactInstance, solution: ExactSolution) -> tuple[str, ...]:
     found += [flaw for rule in problem.anti_affinities for flaw in _anti_affinity_flaws(world, rule)]
     found += [flaw for rule in problem.spreads for flaw in _topology_spread_flaws(world, rule)]
     found += ["a workload loses its redundancy" for rule in problem.redundancies if not _is_redundant(world, rule)]
+    found += ["spot capacity holds more of a workload than it may" for rule in problem.shares if _exceeds(world, rule)]
     return tuple(found)
 
 
@@ -554,6 +565,10 @@ def _topology_spread_flaws(world: _World, rule: ExactSpread) -> Iterator[str]:
 def _is_redundant(world: _World, rule: ExactRedundancy) -> bool:
     nodes, zones = (sum(count > 0 for count in world.counts(one).values()) for one in (rule.nodes, rule.zones))
     return nodes > 1 and zones >= rule.least_zones
+
+
+def _exceeds(world: _World, rule: ExactShare) -> bool:
+    return any(count > rule.most[domain] for domain, count in world.counts(rule.census).items())
 
 
 def _fewest(rule: ExactSpread, counts: Counter[int], domains: set[int]) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from kinema_core.events import Amounts, Held, Node, Pod
 from kinema_core.model.catalog import machine_of
 from kinema_core.model.daemons import is_resident
+from kinema_core.model.spot_share import SpotPool
 from kinema_optimizer.explain.elsewhere import (
     Alternative,
     Seating,
@@ -28,6 +29,7 @@ from kinema_optimizer.problem.instance import Instance, enemies_of
 from kinema_optimizer.problem.node_types import newly_fits
 from kinema_optimizer.problem.pods import stuck_updates, with_ports
 from kinema_optimizer.problem.question import Question
+from kinema_optimizer.problem.rules.reduced import NO_DEMAND
 from kinema_optimizer.request.objective import MICRO
 
 HOURS_PER_MONTH: Final = 730
@@ -237,13 +239,20 @@ def _without_place(given: Compiled, problem: Instance, found: Alternative, node:
             them = f"{mover.pod.key} and {', '.join(one.key for one in mover.others)}"
             return f"{lost}{them} leave it only together (required affinity), and nothing takes all of them"
         need = given.sites.ties.needs.get(mover.pod.key)
-        if need is not None and (need.nodes is not None or need.pins):
-            pins = [f"{key} {value}" for key, value in need.pins]
-            where = [*pins, *(() if need.nodes is None else (f"the nodes {', '.join(sorted(need.nodes))}",))]
+        if need is not None and need != NO_DEMAND:
+            where = [f"{key} {value}" for key, value in need.pins]
+            where += [] if need.nodes is None else [f"the nodes {', '.join(sorted(need.nodes))}"]
+            where += [] if need.pools is None else [_pools(need.pools)]
             return f"{lost}{mover.pod.key}: rules between pods keep it in {' and '.join(where)}"
         why = given.sites.admission.refusal(mover.pod, mover.requests, given.sites.offers)[1]
         return f"{lost}{mover.pod.key}: {why}"
     return ""
+
+
+def _pools(pools: Iterable[SpotPool]) -> str:
+    """Return on which machines a limit on spot capacity lets a pod be, for people."""
+    named = [f"{pool.machine_type} of {pool.zone}" for pool in sorted(pools)]
+    return f"on-demand nodes{' or the spot pools ' if named else ''}{', '.join(named)}"
 
 
 def _heads(problem: Instance, counts: Iterable[tuple[int, int]]) -> int:

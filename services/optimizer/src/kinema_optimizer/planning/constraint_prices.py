@@ -18,6 +18,7 @@ from kinema_core.model.budgets import blocking_budgets, budgets_by_pod
 from kinema_core.model.catalog import node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import Mobility, mobility
+from kinema_core.model.spot_share import limits_spot
 from kinema_core.model.stock import draws
 from kinema_core.model.vocabulary import (
     DISRUPTION_COST,
@@ -26,6 +27,8 @@ from kinema_core.model.vocabulary import (
     PREFER_NO_EVICTION,
     SAFE_TO_EVICT,
     SCALE_DOWN_DISABLED,
+    SPOT_MAX_SHARE,
+    SPOT_MAX_SHARE_PER_POOL,
     STRATEGY,
 )
 from kinema_optimizer.bounds.certificate import lower_bound
@@ -81,6 +84,7 @@ _HOLDING: Final[Mapping[str, tuple[str, _Change]]] = {
 }
 """Code of a held pod → the class of constraints that holds it, and the cluster without that class."""
 _JOBS: Final = "pods of jobs"
+SPOT_SHARES: Final = "spot shares"
 REDUNDANCY: Final = "redundancy"
 """Constraint that keeps workloads on two nodes, and in their zones."""
 _BY_RULES: Final = {
@@ -222,6 +226,8 @@ def _limits(question: Question) -> Iterator[Relaxation]:
     if not question.options.allow_spot and any(offer.capacity_type == "spot" for offer in question.offers):
         options = replace(question.options, allow_spot=True)
         yield Relaxation("spot only where it is asked for", lambda: replace(question, options=options))
+    if limits_spot(question.cluster, question.options):
+        yield Relaxation(SPOT_SHARES, lambda: _sharing(question))
     if is_kept(question):
         loose = replace(question.options, redundancy=False)
         yield Relaxation(REDUNDANCY, lambda: replace(question, options=loose))
@@ -229,6 +235,14 @@ def _limits(question: Question) -> Iterator[Relaxation]:
         added = [pod.key for pod in question.cluster.pods if pod.namespace == NAMESPACE and pod.name.startswith(kind)]
         if added:
             yield Relaxation(name, _on(question, partial(_without_pods, keys=added)))
+
+
+def _sharing(question: Question) -> Question:
+    """Return the question without limits on the share of a workload's pods on spot capacity."""
+    cluster = question.cluster
+    for key in (SPOT_MAX_SHARE, SPOT_MAX_SHARE_PER_POOL):
+        cluster = relaxed_cluster.without_annotation(cluster, key)
+    return replace(question, cluster=cluster, options=replace(question.options, spot_share=None, spot_pool_share=None))
 
 
 def _without_pods(cluster: Cluster, keys: Sequence[str]) -> Cluster:

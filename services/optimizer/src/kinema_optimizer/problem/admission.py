@@ -185,7 +185,7 @@ class Admission:
         if not site.open:
             return "it takes no new pods (cordoned or not Ready)"
         if site.spot and not self._may_be_spot(pod, site.spot_taints):
-            return "spot capacity, for which the pod does not ask"
+            return "spot capacity, for which the pod does not ask, or of which its workload may have none"
         refused = node_admits(pod.rules, name=site.name, labels=site.labels, taints=site.taints)
         refused = refused or ending_refuses(self._cluster, pod, site.labels)
         if refused is not None or not pod.rules.claims:

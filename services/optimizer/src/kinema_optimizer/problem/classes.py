@@ -25,6 +25,7 @@ from kinema_optimizer.problem.rules.reduced import (
     TopologyDemand,
 )
 from kinema_optimizer.problem.rules.redundancy import with_redundancy
+from kinema_optimizer.problem.rules.spot_share import open_by_pools
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,8 +232,11 @@ def _grouped(
 
 def _need_of(ties: ReducedRules, group: MoveGroup) -> TopologyDemand:
     """Return where all of a group's pods may be at once, their company on their node aside."""
-    pins = {pin for key in group.pods for pin in ties.needs.get(key, NO_DEMAND).pins}
-    return TopologyDemand(tuple(sorted(pins, key=lambda pin: (pin[0], pin[1] or ""))), group.nodes)
+    needs = [ties.needs.get(key, NO_DEMAND) for key in group.pods]
+    pins = {pin for need in needs for pin in need.pins}
+    pools = [need.pools for need in needs if need.pools is not None]
+    common = frozenset.intersection(*pools) if pools else None
+    return TopologyDemand(tuple(sorted(pins, key=lambda pin: (pin[0], pin[1] or ""))), group.nodes, common)
 
 
 def _marks_of(marks: Sequence[RuleTags]) -> RuleTags:
@@ -277,6 +281,10 @@ def _admitted(could: Flags, needs: Sequence[TopologyDemand], sites: Sites) -> Fl
         if need.nodes is not None:
             live = len(sites.nodes)
             found[row] &= [e < live and site.name in need.nodes for e, site in enumerate(every)]
+        if need.pools is not None:
+            if need.pools not in pinned:
+                pinned[need.pools] = open_by_pools(every, need.pools)
+            found[row] &= pinned[need.pools]
     return found
 
 

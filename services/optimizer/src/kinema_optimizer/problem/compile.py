@@ -36,6 +36,7 @@ from kinema_optimizer.problem.pods import Mover, PodClass, class_of, node_room, 
 from kinema_optimizer.problem.question import Question, Sites
 from kinema_optimizer.problem.rules.pending import SitesOnOffer
 from kinema_optimizer.problem.rules.reduce import Scene, reduce_rules
+from kinema_optimizer.problem.rules.spot_share import with_spot_limits
 
 _NO_ORDER: Final = (
     "no-order",
@@ -95,7 +96,10 @@ class Compiled:
         on_sale = [most_of(offer) != 0 for offer in self.question.offers]
         open_ = np.array([True] * nodes + on_sale, dtype=bool)
         if (draft.could[draft.kinds[c]] & fits & open_).any():
-            return "pod-rules", "rules between pods (affinity, anti-affinity or spread) leave no place for it"
+            return (
+                "pod-rules",
+                "rules between pods (affinity, anti-affinity, spread or spot shares) leave no place for it",
+            )
         return sites.admission.refusal(mover.pod, mover.requests, sites.offers)
 
     @cached_property
@@ -266,7 +270,14 @@ def sites_of(question: Question) -> Sites:
         resized=frozenset(one.workload for one in question.forecasts),
         rolling=frozenset(key for key, strategy in facts.strategy.items() if strategy == "rolling"),
     )
-    ties = reduce_rules(Scene(cluster, facts, question.mode, market))
+    ties = with_spot_limits(
+        reduce_rules(Scene(cluster, facts, question.mode, market)),
+        cluster,
+        question.options,
+        sites=market.sites,
+        admission=admission,
+        prices=[*(prices[node.name] for node in cluster.nodes), *(one.micro_usd_per_hour for one in question.offers)],
+    )
     return Sites(nodes, offers, prices, facts, admission, ties)
 
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from kinema_core.events import Held
+from kinema_core.model.spot_share import SpotPool
 
 Pin: TypeAlias = tuple[str, str | None]
 """A topology key, and the domain in which a pod stays; None: on nodes that are in no domain."""
@@ -48,6 +49,8 @@ class TopologyDemand(NamedTuple):
     pins: tuple[Pin, ...]
     nodes: frozenset[str] | None = None
     """Only on these live nodes."""
+    pools: frozenset[SpotPool] | None = None
+    """Of spot capacity only in these pools; None: in any."""
 
 
 NO_DEMAND: Final = TopologyDemand(())

@@ -41,6 +41,7 @@ from kinema_optimizer.problem.rules.reduced import (
     RuleTags,
     TopologyDemand,
 )
+from kinema_optimizer.problem.rules.spot_share import open_by_pools
 
 _DIVIDED: Final = 100
 """Workloads whose classes are divided at once for the sake of zones."""
@@ -159,6 +160,8 @@ class _Reduction:
             open_ = admission.vector(row).copy()
             for one in need.pins:
                 open_ &= admission.index.labeled(*one)
+            if need.pools is not None:
+                open_ &= open_by_pools((*self.sites.nodes, *self.sites.offers), need.pools)
             self._zones[row, need] = frozenset(self._site_zones[site] for site in np.flatnonzero(open_).tolist())
         return self._zones[row, need]
 
