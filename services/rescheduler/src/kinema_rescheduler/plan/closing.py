@@ -1,4 +1,4 @@
-"""Which nodes are closed when: only as many at a time as allowed, those first that save most for the pods they move.
+"""Which nodes are closed when: only as many at a time as allowed, those first that save most for the time they take.
 
 A stage of a plan is an exchange: nodes that go, and the nodes that are booted for their pods. Nodes are closed one
 after another as places become free. What the next ones need is booted in the meantime. So the cost falls with every
@@ -7,6 +7,7 @@ exchange that has ended, and a plan that is stopped keeps what it has saved (ADR
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -16,6 +17,8 @@ from kinema_core.events import Plan
 from kinema_rescheduler.plan.route import Route
 
 _MICRO: Final = 1_000_000
+_FIXED_ROUNDS: Final = 2
+"""What closing and deleting a node take beside its moves, in moves one after another."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +38,15 @@ def closings_of(plan: Plan, route: Route) -> tuple[Closing, ...]:
     """Return the nodes that a plan deletes, in the order in which they are closed.
 
     By the first wave in which a pod leaves; nodes with pods of rolling updates later, since these come last. Among
-    equals empty ones first, then the one that saves most for each pod that it moves, less what has yet to be booted for
-    it.
+    equals empty ones first, then the one that saves most for the time that it takes, less what has yet to be booted for
+    it. Workloads move side by side and the pods of one after another: the one with most pods on a node decides how long
+    that takes.
     """
     booted = {node.name: _price(node.usd_per_hour) for node in plan.nodes if node.action == "boot"}
     prices = {node.name: _price(node.usd_per_hour) for node in plan.nodes if node.action == "delete"}
     waves: dict[str, set[int]] = {name: set() for name in prices}
     targets: dict[str, set[str]] = {name: set() for name in prices}
-    moves = dict.fromkeys(prices, 0)
+    moves: dict[str, Counter[str]] = {name: Counter() for name in prices}
     rolling: set[str] = set()
     for place in plan.placements:
         if place.source not in prices:
@@ -50,16 +54,17 @@ def closings_of(plan: Plan, route: Route) -> tuple[Closing, ...]:
         legs = route.legs.get(place.uid, ())
         waves[place.source].update(leg.wave for leg in legs[:1])
         targets[place.source].update(leg.to for leg in legs if leg.to in booted)
-        moves[place.source] += 1
+        moves[place.source][place.pod.rpartition("-")[0]] += 1  # by the set that made them
         if place.strategy == "rolling":
             rolling.add(place.source)
+    rounds = {name: max(found.values(), default=0) for name, found in moves.items()}
     groups: dict[tuple[int, bool], list[str]] = {}
     for name in sorted(prices):
         groups.setdefault((min(waves[name], default=0), name in rolling), []).append(name)
     order: list[str] = []
     paid: set[str] = set()
     for key in sorted(groups):
-        order += _by_saving(groups[key], prices, booted, targets, moves, paid)
+        order += _by_saving(groups[key], prices, booted, targets, rounds, paid)
     return tuple(
         Closing(name, min(waves[name], default=0), frozenset(waves[name]), frozenset(targets[name])) for name in order
     )
@@ -74,10 +79,10 @@ def _by_saving(
     prices: Mapping[str, int],
     booted: Mapping[str, int],
     targets: Mapping[str, set[str]],
-    moves: Mapping[str, int],
+    rounds: Mapping[str, int],
     paid: set[str],
 ) -> list[str]:
-    """Return the names, greedily by saving for each move; notes in `paid` what is booted for them."""
+    """Return the names, greedily by saving for the time; notes in `paid` what is booted for them."""
     missing = {name: sum(booted[boot] for boot in targets[name] - paid) for name in names}
     users: dict[str, list[str]] = {}
     for name in missing:
@@ -85,7 +90,7 @@ def _by_saving(
             users.setdefault(boot, []).append(name)
 
     def rank(name: str) -> tuple[bool, float, str]:
-        return moves[name] > 0, (missing[name] - prices[name]) / max(1, moves[name]), name
+        return rounds[name] > 0, (missing[name] - prices[name]) / (_FIXED_ROUNDS + rounds[name]), name
 
     order: dict[str, None] = {}
     queue = [rank(name) for name in missing]
