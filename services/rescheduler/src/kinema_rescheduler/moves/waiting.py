@@ -121,8 +121,8 @@ def hopeless(ctx: ExecutionContext, due: Sequence[WorkloadMoves], decisions: lis
     """End the plan where all moves that are due wait for what nothing under way would bring: the rest is replanned.
 
     That is room, or the rest of workloads that others change or whose pods restart: the next plan leaves those alone.
-    Only Kinema's steps begin the wait again. Where only rolling updates wait for room, the first one is abandoned: the
-    rest of a plan has none.
+    Only Kinema's steps begin the wait again. Where only rolling updates that empty no node wait for room, the first one
+    is abandoned: the rest of a plan changes no requests.
 
     Args:
         ctx: with no move in progress.
@@ -135,8 +135,8 @@ def hopeless(ctx: ExecutionContext, due: Sequence[WorkloadMoves], decisions: lis
     patience = min(ctx.limits.no_room_seconds, ctx.limits.blocked_seconds)
     if not ctx.passed(ctx.last_step, patience) or _may_come(ctx, due):
         return decisions
-    rolling = {item.key for item in due if item.strategy == "rolling"}
-    first = next((one for one in waits if one.workload not in rolling), None)
+    resizing = {item.key for item in due if item.strategy == "rolling" and not item.victims}
+    first = next((one for one in waits if one.workload not in resizing), None)
     if first is None and any(one.reason != "no-room" for one in waits):
         return decisions
     if first is None:
