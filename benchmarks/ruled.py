@@ -57,6 +57,7 @@ from kinema_core.events import (
 from kinema_core.model.catalog import offers_from, parse_catalog
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster, from_objects
+from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_core.model.match import parse_taints
 from kinema_optimizer.planning.planner import PRICING_SHARE, plan_for
 from kinema_optimizer.policies.world import World, bind
@@ -326,6 +327,9 @@ def one(
     found = min(((one.unplaced, one.cost) for one in seen), default=(0, round(plan.cost.after * 1e6)))[1] / 1e6
     found = min(found, plan.cost.after - (plan.solve.lost_to_order or 0.0))
     bound = plan.cost.lower_bound
+    pods = start.cluster.pods_by_key
+    moving = [pods[one.pod] for one in plan.placements if one.source is not None and one.source != one.to]
+    restarts = sum(disruption_cost(start.cluster, pod) for pod in moving) / ORDINARY
     return {
         "limit": seconds,
         "seconds": round(took, 2),
@@ -334,6 +338,7 @@ def one(
         "bound": bound,
         "search_best": found,
         "cost": plan.cost.after,
+        "with_moves_priced": round(plan.cost.after + (plan.solve.move_price or 0.0) * restarts, 6),
         "over_search": round(plan.cost.after / found, 4),
         "gap_percent": round(100 * (plan.cost.after / bound - 1), 2) if bound else None,
         "moves": plan.moves,
@@ -357,16 +362,20 @@ def _summary(rows: Sequence[Mapping[str, object]], limit: float) -> dict[str, ob
 
 
 def _rises(rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """Return where more time gave a dearer plan."""
-    found, before = [], dict[str, float]()
+    """Return where more time gave a dearer plan, and where one that is dearer with moves at their price."""
+    return {
+        "dearer_with_more_time": list(_rises_of("cost", rows)),
+        "dearer_with_moves_priced": list(_rises_of("with_moves_priced", rows)),
+    }
+
+
+def _rises_of(figure: str, rows: Sequence[Mapping[str, object]]) -> Iterator[dict[str, object]]:
+    least = dict[str, float]()
     for row in rows:
-        name, cost = str(row["cluster"]), float(str(row["cost"]))
-        if name in before and cost > before[name]:
-            found.append(
-                {"cluster": name, "limit": row["limit"], "rise_percent": round(100 * (cost / before[name] - 1), 3)}
-            )
-        before[name] = min(cost, before.get(name, cost))
-    return {"dearer_with_more_time": found}
+        name, value = str(row["cluster"]), float(str(row[figure]))
+        if value > least.get(name, value):
+            yield {"cluster": name, "limit": row["limit"], "rise_percent": round(100 * (value / least[name] - 1), 3)}
+        least[name] = min(value, least.get(name, value))
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import Instance, cost, flaws, moves
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.search.search import SearchOptions, SearchResult, search, start_as_is
-from kinema_optimizer.solvers.stopping import Ends, RecordedStop, WorkStop
+from kinema_optimizer.solvers.stopping import Ends, RecordedStop, StopReason, WorkStop
 
 
 @cache
@@ -128,6 +128,37 @@ def test_a_search_without_time_gives_the_plan_that_is_made_anew() -> None:
         assert found_for(problem, wish, rounds=0).moves == 0
     solve = Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=0, stops=found.stops)
     assert same(found, search(problem.packing, problem.relaxed, SearchOptions(), RecordedStop(solve)))
+
+
+class EndsAfter(WorkStop):
+    """Ends everything after so many callbacks in all, as a clock does, but for phases beside the search."""
+
+    def ends(self, iteration: int, coming: str = "") -> StopReason | None:
+        """See `StopRule`."""
+        self._iterations -= 1
+        return super().ends(0)
+
+    def beside(self, phase: str) -> Ends:
+        """See `StopRule`."""
+        return WorkStop(6).ends
+
+
+@pytest.mark.slow
+def test_a_search_with_more_time_passes_the_same_states() -> None:
+    """What a search comes to does not get worse where it ends later, once its first plans are made."""
+    problem = boutique_problem()
+    found = [
+        search(problem.packing, problem.relaxed, SearchOptions(knee=True, workers=1), EndsAfter(callbacks))
+        for callbacks in (30, 40, 60, 80)
+    ]
+    counts = [Counter(one.phase for one in made.stops if one.reason == "optimal") for made in found]
+    assert all(one["dive"] == 1 for one in counts), "the first plans are made"
+    price = found[0].move_price
+    assert price is not None
+    assert all(one.move_price == price for one in found)
+    worth = [one.cost + price * one.moves for one in found]
+    assert worth == sorted(worth, reverse=True)
+    assert worth[-1] < worth[0]
 
 
 @pytest.mark.slow

@@ -56,7 +56,6 @@ _OFFERED: Final = 24
 """Machines that a neighborhood may buy."""
 _PHASE: Final = "columns"
 _DIVE: Final = "dive"
-_MOST_ROUNDS: Final = 400
 _WIDEST: Final = 800
 """States of the beam when nothing less finds a column."""
 
@@ -106,11 +105,13 @@ def choose_new_nodes(
     stop: StopRule,
     pool: Executor,
     ready: Callable[[Callable[[], list[NodeLoad]]], None],
+    *,
+    most: int,
 ) -> tuple[Incumbent, list[Stop]]:
     """Return the state with its new nodes chosen by column generation over all of their pods, cheaper or not.
 
     Also where its phases ended; `stop` is asked after each round. Places are priced side by side in `pool`; `ready` is
-    handed all columns before a choice is made of them.
+    handed all columns before a choice is made of them; columns come in at `most` so many rounds.
     """
     problem, market = context.problem, on_sale(kinds, len(context.problem.machines))
     pods = np.zeros(len(problem.pending), dtype=np.int64)
@@ -132,7 +133,7 @@ def choose_new_nodes(
     stops, chosen = [], None
     try:
         stop.begin(_PHASE)
-        rounds, reason = generation.improve(_MOST_ROUNDS, widest=_WIDEST, ends=stop.ends)
+        rounds, reason = generation.improve(most, widest=_WIDEST, ends=stop.ends)
         stops.append(Stop(reason=reason or "optimal", phase=_PHASE, iteration=rounds))
         columns = tuple(generation.columns)
         ready(lambda: [_filling(mine, one) for one in columns])

@@ -57,6 +57,9 @@ from kinema_optimizer.solvers.stopping import StopRule
 MOST_ROUNDS: Final = 100_000
 QUICK: Final = "quick"
 """Phase of a few tries for a plan that need not be the best known."""
+SOON: Final = "soon"
+"""The same where so few come that they always fit: from there on a search with more time passes the same states."""
+_UNREPORTED: Final = frozenset({QUICK, SOON})
 _COLUMNS: Final = "columns of a neighborhood"
 _TRIES: Final = "tries"
 _NEIGHBORHOODS: Final = 4
@@ -217,7 +220,7 @@ class Rounds:
             state, gain, refused = _apply_all(context, state, zip(neighborhoods, found, strict=True), allowed)
             idle = idle + 1 if state is before else 0
             if state is not before:
-                record.take(phase, state, always=phase != QUICK)
+                record.take(phase, state, always=phase not in _UNREPORTED)
             known, best = best, min(best, state, key=key)
             if steered:
                 stale = stale + 1 if best is known else 0
@@ -278,10 +281,22 @@ def _apply_all(
     return state, gain, refused
 
 
-_REPAIR_ROUNDS: Final = 4
-"""Rounds of tries for a choice of columns that is dearer than the plan before."""
-_QUICK_ROUNDS: Final = 24
-"""Rounds before columns are generated: a good plan soon, and columns to begin with."""
+@dataclass(frozen=True)
+class _Effort:
+    """Most rounds of the parts of a plan that is built from nothing."""
+
+    phase: str
+    """Of the tries."""
+    tries: int
+    """Before columns are generated: a good plan soon, and columns to begin with."""
+    columns: int
+    repairs: int
+    """Tries for a choice of columns that is dearer than the plan before."""
+
+
+_FULL: Final = _Effort(QUICK, tries=24, columns=400, repairs=4)
+_SMALL: Final = _Effort(SOON, tries=2, columns=40, repairs=2)
+"""What 5 s have time for on 200 nodes."""
 _TAIL_ROUNDS: Final = 8
 """Rounds of tries after which the clock is asked again whether columns fit into the time left."""
 _STARTS: Final = "starts"
@@ -527,7 +542,7 @@ class _Search:
         first = first_plans.plan(retention.solve(priced.move_price))
         starts = [self.now, first]
         if self.options.move_price is None:  # a low price: what is cheapest without one is a start as well
-            starts.append(swap_in_existing(self.problem, self._built()))
+            starts.append(swap_in_existing(self.problem, self._built(_SMALL)))
         best = min(starts, key=partial(record.objective, priced))
         return self._use_time_left(*self.rounds(priced, best, _LAST))
 
@@ -541,11 +556,11 @@ class _Search:
 
     def _cheapest(self, phase: str) -> tuple[SearchContext, Incumbent]:
         """Return the context and the plan of least cost, however many pods it moves."""
-        best = self._built()
+        best = self._built(_FULL)
         self.record.take("columns", best)
         return self.rounds(self.context, best, phase)
 
-    def _built(self) -> Incumbent:
+    def _built(self, effort: _Effort) -> Incumbent:
         """Return the cheaper of the cluster as it is and of a plan built from nothing, by columns where that pays."""
         problem, context, now = self.problem, self.context, self.now
         cost = partial(cost_of, problem)
@@ -553,12 +568,14 @@ class _Search:
         best = now
         if losses(problem, fresh.unplaced) <= losses(problem, now.unplaced):
             if len(problem.pending) <= WHOLE_CLUSTER_CLASSES and fresh.boots:
-                _, fresh = self.rounds(context, fresh, QUICK, deep=False, most=_QUICK_ROUNDS)
-                chosen, ended = choose_new_nodes(context, fresh, self.kinds, self.stop, self.pool, self.bound.sharpen)
+                _, fresh = self.rounds(context, fresh, effort.phase, deep=False, most=effort.tries)
+                chosen, ended = choose_new_nodes(
+                    context, fresh, self.kinds, self.stop, self.pool, self.bound.sharpen, most=effort.columns
+                )
                 self.record.stops += ended
                 if cost(chosen) >= cost(fresh):
                     # Tries soon win back what the last pods cost at the end of a dive, and more than that.
-                    _, chosen = self.rounds(context, chosen, QUICK, deep=False, most=_REPAIR_ROUNDS)
+                    _, chosen = self.rounds(context, chosen, effort.phase, deep=False, most=effort.repairs)
                 fresh = min((chosen, fresh), key=cost)
             best = min((now, fresh), key=cost)
         return best

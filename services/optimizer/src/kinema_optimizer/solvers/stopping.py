@@ -34,6 +34,7 @@ SHARES = {
     "bound": 0.4,
     "moves": 0.7,
     "quick": 0.1,
+    "soon": 0.4,
     "columns": 0.2,
     "dive": 0.8,
     "proof": 0.2,
