@@ -44,16 +44,25 @@ def marks_explained(history: History) -> Iterator[str]:
 
 
 def costs_explained(history: History) -> Iterator[str]:
-    """A pod that gets a deletion cost of ours was named before by a surge, or by the way back of one."""
+    """A pod that gets a deletion cost of ours was named by a surge, or by the way back of one, before.
+
+    One that leaves in the place of a victim that is gone is named by the attempt at the surge's end that marks it.
+    """
     named: dict[str, datetime] = {}
     for entry in history.intents:
         if entry.body["step"]["kind"] in {"surge-up", "revert"}:
             for uid in entry.body["step"]["pods"]:
                 named.setdefault(uid, entry.time)
+    instead = [
+        entry.body["detail"]
+        for entry in history.of("step-failed")
+        if str(entry.body["step"]).startswith("surge-down/") and entry.body["reason"] == "not-ready"
+    ]
     for change, before in modified(history, "Pod"):
         had, has = (_COST_BEFORE in (item["metadata"].get("annotations") or {}) for item in (before, change.item))
         since = named.get(change.item["metadata"]["uid"])
-        if has and not had and (since is None or since > change.at):
+        told = any(change.item["metadata"]["name"] in detail for detail in instead)
+        if has and not had and not told and (since is None or since > change.at):
             yield f"pod {change.key} gets a deletion cost without an intent"
 
 

@@ -12,7 +12,7 @@ from tests.history.checker import OF_CLUSTER, OF_LOG, violations
 from tests.history.random_clusters import random_cluster
 from tests.history.record import History
 from tests.history.simulated import carried_out
-from tests.history.spoiled_clusters import replacement_moves_again
+from tests.history.spoiled_clusters import cost_without_a_surge, replacement_moves_again
 from tests.history.spoiling import SPOILED, Spoil, after, ahead_of, changed, first, without, word
 
 SEED: Final = 2
@@ -81,3 +81,20 @@ def test_a_pod_moves_on_from_a_node_that_closes_again(good: History) -> None:
     assert "moved_as_often_as_planned" in {one.invariant for one in violations(moved)}
     told = after(moved, taint, *closings)
     assert "moved_as_often_as_planned" not in {one.invariant for one in violations(told)}
+
+
+def test_a_pod_that_leaves_in_the_place_of_another_is_named_by_the_attempt(good: History) -> None:
+    """Its owner restarted the pods in the middle of a surge: those that were named are gone."""
+    marked = cost_without_a_surge(good)
+    name = marked.changes[-1].item["metadata"]["name"]
+    surge = first(marked, "step-started", "surge-down")
+    failed = {
+        "plan": surge.plan,
+        "fencing": surge.body["fencing"],
+        "step": surge.body["step"]["id"],
+        "reason": "not-ready",
+        "detail": f"victims in {surge.body['step']['target']} are gone: {name} leave instead",
+        "retry": True,
+    }
+    told = after(marked, surge, replace(surge, kind="step-failed", body=failed))
+    assert "costs_explained" not in {one.invariant for one in violations(told)}

@@ -83,7 +83,8 @@ class Verdict:
 
     def judged(self, folder: Path) -> Verdict:
         """Without its history, which is written to `folder` where something went otherwise than planned."""
-        if self.history is not None and (self.wrong or self.ended != "finished" or self.reached > self.planned):
+        otherwise = self.ended != "finished" or self.reached > self.planned or self.landed < self.steered
+        if self.history is not None and (self.wrong or otherwise):
             write(self.history, folder / f"{self.seed}.jsonl")
         return replace(self, history=None)
 
