@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from tests.rescheduler.harness import World
+from tests.rescheduler.harness import WEB, World
 from tests.rescheduler.plans_in_memory import chain_plan, fragmented_plan, rolling_plan, swap_plan, two_rolls_plan
 from tests.support.builders import cluster, deployed, node, offers, pod, stateful
 from tests.support.plans import plan_for
@@ -110,6 +110,20 @@ async def test_a_node_is_booted_only_when_those_that_need_it_are_next() -> None:
     told = world.told()
     booted = next(n for n, line in enumerate(told) if "intend boot/new" in line)
     assert any("intend taint/n0" in line for line in told[:booted])
+
+
+async def test_no_node_is_booted_for_pods_that_are_left_alone() -> None:
+    """Another client scales the workload while its first pod moves: nothing would ever come to the new node."""
+    names = [f"n{n}" for n in range(4)]
+    before = cluster([node(name) for name in [*names, "home"]], deployed("web", names, cpu=1500))
+    to = {"shop/web-0": "home", "shop/web-1": "home", "shop/web-2": "new", "shop/web-3": "new"}
+    plan = plan_for(before, offers(), to=to, boot={"new": "m4/a/on-demand"}, delete=names)
+    world = World(before, plan, limits=Limits(max_closed_nodes=1))
+    world.once(lambda: world.memory.workloads[WEB].replicas == 5, lambda: world.memory.set_replicas(WEB, 7))
+    await world.completes(seconds=4000)
+    told = world.told()
+    assert any(f"skip/{WEB} changed" in line for line in told)
+    assert not any("boot/new" in line for line in told)
 
 
 async def test_a_node_that_is_kept_is_opened_while_others_are_emptied() -> None:

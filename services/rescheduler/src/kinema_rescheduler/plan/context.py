@@ -172,6 +172,20 @@ class ExecutionContext:
         return {name: tuple(places) for name, places in found.items()}
 
     @cached_property
+    def in_vain(self) -> frozenset[str]:
+        """Return the nodes to boot, not begun, that no pod would come to: the moves of all of them were abandoned."""
+        pods = self.cluster.pods_by_uid
+
+        def stays(place: Placement) -> bool:
+            return place.uid in pods and self.skipped(self.cluster.workload_key_of(pods[place.uid]))
+
+        return frozenset(
+            name
+            for name, places in self.coming.items()
+            if self.progress(f"boot/{name}") is None and all(stays(place) for place in places)
+        )
+
+    @cached_property
     def awaited(self) -> Mapping[str, str]:
         """Return the booted nodes to which no move has begun, by name, and why none can; empty for one that is ready.
 
@@ -183,7 +197,8 @@ class ExecutionContext:
         used = {name for progress in self.execution.steps.values() for name in progress.step.nodes}
         used |= {name for one in self.closings for name in one.boots if self.progress(taint_id(one.node)) is not None}
         retired = {name for name in self.route.temporary if self.progress(taint_id(name)) is not None}
-        return {name: self._unready(name) for name in self.boots if name not in used | retired | self.refused.keys()}
+        without = used | retired | self.refused.keys() | self.in_vain
+        return {name: self._unready(name) for name in self.boots if name not in without}
 
     def _unready(self, name: str) -> str:
         node = self.cluster.node(name)

@@ -41,7 +41,7 @@ def _boots_due(ctx: ExecutionContext) -> tuple[str, ...]:
     at_once = {
         place.to for place in ctx.plan.placements if place.source is None or ctx.plan_action.get(place.source) == "keep"
     }
-    return tuple(name for name in ctx.boots if name not in later - soon - begun - at_once)
+    return tuple(name for name in ctx.boots if name not in (later - soon - begun - at_once) | ctx.in_vain)
 
 
 def await_ready(ctx: ExecutionContext) -> Phase:
