@@ -185,3 +185,14 @@ def test_a_pod_that_waits_behind_a_plan_is_told_so(bench: Bench, *, marked: bool
     assert found["verdict"] == "placeable"
     assert ("plan i7/optimizer/0 is running, with 1 node marked for it" in found["caveat"]) is marked
     assert ("is running, with" in bench.explain("shop/big").stdout.replace("\n", " ")) is marked
+
+
+def test_node_that_a_commitment_covers_says_so(bench: Bench) -> None:
+    """Of two nodes one is paid for: it costs nothing, and its deletion saves nothing; the other has its price."""
+    header, *rows = bench.catalog.read_text().splitlines()
+    bench.catalog.write_text("\n".join([f"{header},committed", *(f"{row},1" for row in rows)]) + "\n")
+    found = {name: told(bench, name) for name in ("n0", "n1")}
+    assert sorted(one["committed"] for one in found.values()) == [False, True]
+    for name, one in found.items():
+        assert one["usd_per_hour"] == (0 if one["committed"] else 0.17)
+        assert ("(committed)" in bench.explain(name).stdout) == one["committed"]

@@ -61,7 +61,9 @@ def explanation_table(found: Explanation) -> list[RenderableType]:
 
 
 def _of_node(node: NodeExplanation) -> Iterable[tuple[str, str]]:
-    yield "machine", f"{node.machine_type}, zone {node.zone}, {node.capacity_type}, {unit_price(node.usd_per_hour)}"
+    paid = " (committed)" if node.committed else ""
+    price = f"{unit_price(node.usd_per_hour)}{paid}"
+    yield "machine", f"{node.machine_type}, zone {node.zone}, {node.capacity_type}, {price}"
     yield "verdict", f"{_NODE[node.verdict]}: {node.reason}"
     if node.caveat:
         yield "but", node.caveat

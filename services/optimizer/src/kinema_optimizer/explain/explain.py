@@ -12,6 +12,7 @@ import numpy as np
 
 from kinema_core.events import Amounts, Held, Node, Pod
 from kinema_core.model.catalog import machine_of
+from kinema_core.model.commitments import covered_nodes
 from kinema_core.model.daemons import is_resident
 from kinema_core.model.spot_share import SpotPool
 from kinema_optimizer.explain.elsewhere import (
@@ -92,6 +93,8 @@ class NodeExplanation(msgspec.Struct, frozen=True, kw_only=True):
     zone: str
     capacity_type: str
     usd_per_hour: float
+    committed: bool = False
+    """A commitment covers it: it costs what is left to pay."""
     verdict: NodeVerdict
     reason: str
     caveat: str = ""
@@ -157,6 +160,7 @@ def explain_node(given: Compiled, node: Node) -> NodeExplanation:
         zone=zone,
         capacity_type=capacity_type,
         usd_per_hour=price / MICRO,
+        committed=node.name in covered_nodes(given.question.cluster, given.question.offers),
         verdict=verdict,
         reason=why,
         caveat=_caveat(given, node, ruled or found) if verdict == "could-go" else "",
