@@ -168,13 +168,61 @@ def test_quotas_that_a_machine_counts_against() -> None:
     e2, c3, spot = parse_catalog(
         f"{table}e2-standard-4,4,16,0.1,on-demand\nc3-highcpu-8,8,16,0.4,on-demand\ne2-standard-2,2,8,0.02,spot\n"
     )
-    left = {"CPUS": 72.0, "C3_CPUS": 24.0, "PREEMPTIBLE_CPUS": 0.0, "INSTANCES": 5.0, "SSD_TOTAL_GB": 500.0}
+    left = {"CPUS": 72.0, "C3_CPUS": 24.0, "PREEMPTIBLE_CPUS": 0.0, "INSTANCES": 5.0}
     machines = Quota(name="quota INSTANCES", takes=1, left=5)
-    assert quotas_of(e2, left) == (Quota(name="quota CPUS", takes=4000, left=72_000), machines)
-    assert quotas_of(c3, left) == (Quota(name="quota C3_CPUS", takes=8000, left=24_000), machines)
-    assert quotas_of(spot, left) == (Quota(name="quota CPUS", takes=2000, left=72_000), machines)
+    assert quotas_of(e2, left, {}) == (Quota(name="quota CPUS", takes=4000, left=72_000), machines)
+    assert quotas_of(c3, left, {}) == (Quota(name="quota C3_CPUS", takes=8000, left=24_000), machines)
+    assert quotas_of(spot, left, {}) == (Quota(name="quota CPUS", takes=2000, left=72_000), machines)
     own = Quota(name="quota PREEMPTIBLE_CPUS", takes=2000, left=8000)
-    assert quotas_of(spot, {"CPUS": 72.0, "PREEMPTIBLE_CPUS": 8.0}) == (own,)
+    assert quotas_of(spot, {"CPUS": 72.0, "PREEMPTIBLE_CPUS": 8.0}, {}) == (own,)
+
+
+@pytest.mark.parametrize(
+    ("model", "capacity", "quota"),
+    [
+        ("nvidia-tesla-t4", "on-demand", "NVIDIA_T4_GPUS"),
+        ("nvidia-tesla-t4", "spot", "PREEMPTIBLE_NVIDIA_T4_GPUS"),
+        ("nvidia-l4", "spot", "NVIDIA_L4_GPUS"),
+        ("nvidia-tesla-a100", "on-demand", "NVIDIA_A100_GPUS"),
+        ("nvidia-a100-80gb", "on-demand", "NVIDIA_A100_80GB_GPUS"),
+        ("nvidia-h100-80gb", "on-demand", "NVIDIA_H100_GPUS"),
+        ("nvidia-b300", "on-demand", ""),
+        ("", "on-demand", ""),
+    ],
+)
+def test_gpus_count_against_the_quota_of_their_model(model: str, capacity: str, quota: str) -> None:
+    """For spot machines that of preemptible ones, where the project has any; an unknown model limits nothing."""
+    left = {
+        "NVIDIA_T4_GPUS": 4.0,
+        "PREEMPTIBLE_NVIDIA_T4_GPUS": 8.0,
+        "NVIDIA_L4_GPUS": 2.0,
+        "PREEMPTIBLE_NVIDIA_L4_GPUS": 0.0,
+        "NVIDIA_A100_GPUS": 16.0,
+        "NVIDIA_A100_80GB_GPUS": 8.0,
+        "NVIDIA_H100_GPUS": 8.0,
+    }
+    labels = f"cloud.google.com/gke-accelerator={model}" if model else ""
+    columns = "machine_type,vcpus,memory_gib,usd_per_hour,capacity_type,gpus,labels"
+    (row,) = parse_catalog(f"{columns}\nn1-standard-8,8,30,0.4,{capacity},2,{labels}\n")
+    wanted = (Quota(name=f"quota {quota}", takes=2, left=int(left[quota])),) if quota else ()
+    assert quotas_of(row, left, {}) == wanted
+
+
+@pytest.mark.parametrize(
+    ("config", "quota", "gigabytes"),
+    [
+        ({}, "SSD_TOTAL_GB", 100),
+        ({"diskType": "pd-standard", "diskSizeGb": 50}, "DISKS_TOTAL_GB", 50),
+        ({"diskType": "pd-ssd", "diskSizeGb": 40}, "SSD_TOTAL_GB", 40),
+        ({"diskType": "pd-standard", "bootDisk": {"diskType": "pd-balanced", "sizeGb": "200"}}, "SSD_TOTAL_GB", 200),
+        ({"bootDisk": {"diskType": "hyperdisk-balanced", "sizeGb": "200"}}, "", 0),
+    ],
+)
+def test_boot_disks_count_against_their_quota(config: dict[str, object], quota: str, gigabytes: int) -> None:
+    """Type and size are the template's, or GKE's default."""
+    (row,) = parse_catalog("machine_type,vcpus,memory_gib,usd_per_hour\ne2-standard-4,4,16,0.1\n")
+    wanted = (Quota(name=f"quota {quota}", takes=gigabytes, left=500),) if quota else ()
+    assert quotas_of(row, {"DISKS_TOTAL_GB": 500.0, "SSD_TOTAL_GB": 500.0}, config) == wanted
 
 
 async def test_a_pool_for_each_kind_of_machine(room: GkeRoom, api: FencedClient) -> None:

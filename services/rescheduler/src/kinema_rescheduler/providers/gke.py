@@ -64,6 +64,12 @@ _COPIED: Final = (
     "workloadMetadataConfig",
 )
 """Parts of the template pool's configuration that new pools have too."""
+_GPU: Final = "nvidia.com/gpu"
+_ACCELERATOR: Final = "cloud.google.com/gke-accelerator"
+_DISKS: Final = {"pd-standard": "DISKS_TOTAL_GB", "pd-balanced": "SSD_TOTAL_GB", "pd-ssd": "SSD_TOTAL_GB"}
+"""Type of a boot disk → the quota of gigabytes that it counts against; of Hyperdisks regions list none."""
+_DEFAULT_DISK: Final = "pd-balanced"
+_DEFAULT_GIGABYTES: Final = 100
 _OF_CLOUD: Final = (
     "kubernetes.io/",
     "beta.kubernetes.io/",
@@ -179,8 +185,8 @@ class GkeProvider:
     async def catalog(self) -> Catalog:
         """Return what the file, or the tables that ship with Kinema, list: no more than the region's quotas leave."""
         found = await catalog_of(self._settings.catalog, self._api)
-        template = (await self._template()).settings()
-        quotas = await self._quotas()
+        pool = await self._template()
+        template, quotas = pool.settings(), await self._quotas()
         labels = FrozenMap({key: value for key, value in template.labels.items() if not key.startswith(_OF_CLOUD)})
         taints = tuple(_taint_text(taint) for taint in template.taints)
         rows = (
@@ -188,7 +194,7 @@ class GkeProvider:
                 row,
                 labels=FrozenMap({**labels, **row.labels}),
                 taints=(*taints, *row.taints),
-                quotas=quotas_of(row, quotas),
+                quotas=quotas_of(row, quotas, pool.config),
             )
             for row in found.rows
         )
@@ -386,11 +392,11 @@ def pool_name(offer: Offer) -> str:
 def pool_object(name: str, offer: Offer, template: Mapping[str, Any]) -> dict[str, Any]:
     """Return the node pool of an offer, empty and without autoscaling."""
     taints = [{"key": t.key, "value": t.value, "effect": _EFFECTS[t.effect]} for t in parse_taints(offer.taints)]
-    devices = {key: amount for key, amount in offer.allocatable.items() if key == "nvidia.com/gpu" and limited(key)}
+    devices = {key: amount for key, amount in offer.allocatable.items() if key == _GPU and limited(key)}
     accelerators = [
-        {"acceleratorCount": str(amount), "acceleratorType": offer.labels["cloud.google.com/gke-accelerator"]}
+        {"acceleratorCount": str(amount), "acceleratorType": offer.labels[_ACCELERATOR]}
         for amount in devices.values()
-        if amount and "cloud.google.com/gke-accelerator" in offer.labels
+        if amount and _ACCELERATOR in offer.labels
     ]
     config = {
         **{key: template[key] for key in _COPIED if key in template},
@@ -410,22 +416,53 @@ def pool_object(name: str, offer: Offer, template: Mapping[str, Any]) -> dict[st
     }
 
 
-def quotas_of(row: CatalogRow, left: Mapping[str, float]) -> tuple[Quota, ...]:
-    """Return the quotas of the region that a row's machines count against: vCPUs in thousandths, and `INSTANCES`.
+def quotas_of(row: CatalogRow, left: Mapping[str, float], config: Mapping[str, Any]) -> tuple[Quota, ...]:
+    """Return the quotas of the region that a row's machines count against: vCPUs in thousandths, all else in ones.
 
-    Compute Engine counts the vCPUs of E2, N1 and others as `CPUS`, those of newer families apart, and those of spot
-    machines as `PREEMPTIBLE_CPUS` where the project has that quota.
+    Compute Engine counts the vCPUs of E2, N1 and others as `CPUS`, those of newer families apart, and GPUs by model.
+    Spot machines count against the quotas of that name with `PREEMPTIBLE_`, where the project has them. Boot disks are
+    those of the template's `config`, by gigabytes: 100 on `pd-balanced` where it names none, as GKE's default.
+
+    Source: https://cloud.google.com/compute/quotas.
     """
     family = row.machine_type.partition("-")[0].upper()
-    metric = f"{family}_CPUS" if f"{family}_CPUS" in left else "CPUS"
-    if row.capacity_type == "spot" and left.get("PREEMPTIBLE_CPUS", 0) > 0:
-        metric = "PREEMPTIBLE_CPUS"
-    takes = {metric: (row.capacity["cpu"], 1000), "INSTANCES": (1, 1)}
+    cpus = f"{family}_CPUS" if f"{family}_CPUS" in left else "CPUS"
+    gpus = _metric_of_gpus(row, left)
+    disk, gigabytes = _boot_disk(config)
+    takes = {
+        _counted_as(cpus, "PREEMPTIBLE_CPUS", row, left): (row.capacity["cpu"], 1000),
+        "INSTANCES": (1, 1),
+        _counted_as(gpus, f"PREEMPTIBLE_{gpus}", row, left): (row.extended.get(_GPU, 0), 1),
+        disk: (gigabytes, 1),
+    }
     return tuple(
         Quota(name=f"quota {name}", takes=each, left=max(0, int(left[name] * unit)))
         for name, (each, unit) in takes.items()
-        if name in left
+        if each and name in left
     )
+
+
+def _counted_as(metric: str, of_spot: str, row: CatalogRow, left: Mapping[str, float]) -> str:
+    """Return the quota that a row counts against: that of spot machines, where it is one and the project has any."""
+    return of_spot if row.capacity_type == "spot" and left.get(of_spot, 0) > 0 else metric
+
+
+def _metric_of_gpus(row: CatalogRow, left: Mapping[str, float]) -> str:
+    """Return the name of the quota of a row's GPU model; empty where the row names no model, or there is none.
+
+    `nvidia-tesla-t4` is counted as `NVIDIA_T4_GPUS`. Models of which Google has had one size only are counted without
+    it (`nvidia-h100-80gb` as `NVIDIA_H100_GPUS`), others with it (`NVIDIA_A100_80GB_GPUS`).
+    """
+    model = row.labels.get(_ACCELERATOR, "").replace("tesla-", "").upper().replace("-", "_")
+    names = (f"{model}_GPUS", f"{re.sub('_[0-9]+GB$', '', model)}_GPUS")
+    return next((name for name in names if model and name in left), "")
+
+
+def _boot_disk(config: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the quota that a new node's boot disk counts against, and its size in gigabytes."""
+    given = {"diskType": config.get("diskType"), "sizeGb": config.get("diskSizeGb"), **(config.get("bootDisk") or {})}
+    metric = _DISKS.get(given["diskType"] or _DEFAULT_DISK, "")
+    return metric, int(given["sizeGb"] or _DEFAULT_GIGABYTES)
 
 
 def _taint_text(taint: Mapping[str, str]) -> str:
