@@ -13,7 +13,7 @@ from tests.rescheduler.plans_in_memory import crowded_plan, rolling_plan, small_
 from tests.support.builders import LONG_AGO, NOW, cluster, deployed, node, offers, pod, selector, stateful
 from tests.support.plans import plan_for
 
-from kinema_core.events import NO_RULES, NodeTerm, PlacementRules, PodTerm, Requirement, StepFailed
+from kinema_core.events import NO_RULES, ExecutionAborted, NodeTerm, PlacementRules, PodTerm, Requirement, StepFailed
 from kinema_rescheduler.names import ABORT
 from kinema_rescheduler.plan.limits import Limits
 
@@ -265,6 +265,23 @@ async def test_nothing_is_evicted_where_a_surge_was_refused() -> None:
     assert world.verdicts()["skip/StatefulSet/shop/db"] == "refused"
     assert any("might be lost, as with Deployment/shop/web: its controller" in line for line in world.told())
     assert {pod.uid for pod in world.memory.pods.values()} == {pod.uid for pod in before.pods}
+
+
+async def test_an_evicted_pod_whose_place_was_taken_ends_the_plan() -> None:
+    """A pod of a daemon may have it, on a node that the plan has booted: the rollback gives the node back."""
+    evicted = {"kinema.io/strategy": "evict"}
+    before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2", "n2"], cpu=500, annotations=evicted))
+    world = World(before, plan_for(before, offers(), to={pod.key: "n1" for pod in before.pods}, delete=["n2"]))
+
+    def second() -> None:
+        taken = world.intents("evict") and "abort" not in world.verdicts()
+        world.memory.quota = len(before.pods) - 1 if taken else None
+
+    world.on_second = second
+    end = await world.run(60)
+    assert isinstance(end, ExecutionAborted)
+    assert end.reason == "pod-waits"
+    assert any("the place of an evicted pod is taken: exceeded quota" in line for line in world.told())
 
 
 async def test_evictions_begin_when_surges_have_their_pods() -> None:

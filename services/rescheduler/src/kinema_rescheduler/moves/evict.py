@@ -18,7 +18,7 @@ from kinema_rescheduler.moves.decision import (
     skip,
     steered,
 )
-from kinema_rescheduler.moves.surge import asking
+from kinema_rescheduler.moves.surge import asking, refused
 from kinema_rescheduler.moves.workloads import WorkloadMoves
 from kinema_rescheduler.names import unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
@@ -42,10 +42,19 @@ def evict(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDeci
     pod = homeless(ctx, movers, progress) if uid not in ctx.cluster.pods_by_uid else None
     if pod is not None:  # on a node that is closed it may fit
         return MoveDecision(ctx.give_up(POD_WAITS, f"kube-scheduler finds no node for {pod.key}, evicted before"))
+    if movers.workload is not None and refused(ctx, movers.workload, progress) and not _ending_beside(ctx, movers.key):
+        detail = f"{movers.key}: the place of an evicted pod is taken: {movers.workload.refused}"
+        return MoveDecision(ctx.give_up(POD_WAITS, detail))  # perhaps by a daemon's pod on a node of this plan
     if ctx.passed(progress.ended, ctx.limits.pods_ready_seconds):
         detail = f"{ready_pods} of {wanted} pods are Ready after an eviction"
         return never_ready(ctx, movers, detail)
     return WAIT
+
+
+def _ending_beside(ctx: ExecutionContext, workload: str) -> bool:
+    """Return whether a pod of the workload's namespace ends, and makes room in its quotas."""
+    namespace = workload.split("/")[1]
+    return any(pod.terminating and pod.namespace == namespace for pod in ctx.cluster.pods)
 
 
 def _begin(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDecision:
