@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from kinema_core.events import EMPTY, Amounts, FrozenMap, Pod, Step, Workload
 from kinema_rescheduler.journal.execution import Progress
@@ -136,7 +137,7 @@ def _await_end(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload,
         return skip(ctx, movers, "changed", overruled)
     if workload.generation >= int(patched.figures.get("generation", 0)) and settled(workload) and not movers.victims:
         return MoveDecision(ctx.intend(_finalize(movers.key, workload.uid)))
-    if refused(ctx, workload, patched):
+    if refused(ctx, workload, patched) and ctx.passed(_last(patched, movers.pods), ctx.limits.refused_seconds):
         return skip(ctx, movers, "refused", f"its controller may create no more pods: {workload.refused}")
     if _stalled(ctx, patched, movers.pods) or ctx.passed(patched.ended, ctx.limits.roll_seconds):
         return MoveDecision(ctx.give_up("roll-stuck", f"{movers.key}: {_stuck(movers, workload)}"))
@@ -160,11 +161,15 @@ def _overruled(workload: Workload, patched: Progress) -> str | None:
 
 def _stalled(ctx: ExecutionContext, update: Progress, pods: Iterable[Pod]) -> bool:
     """Return whether an update waits for pods that have had their time: none has come since, and not all are Ready."""
-    waiting, came = False, update.ended
-    for pod in pods:
-        waiting = waiting or not pod.ready
-        came = max((time for time in (came, pod.created) if time is not None), default=None)
-    return waiting and ctx.passed(came, ctx.limits.pods_ready_seconds)
+    known = tuple(pods)
+    waiting = any(not pod.ready for pod in known)
+    return waiting and ctx.passed(_last(update, known), ctx.limits.pods_ready_seconds)
+
+
+def _last(update: Progress, pods: Iterable[Pod]) -> datetime | None:
+    """Return when an update last made progress: it was made, or a pod came."""
+    times = (update.ended, *(pod.created for pod in pods))
+    return max((time for time in times if time is not None), default=None)
 
 
 def _stuck(movers: WorkloadMoves, workload: Workload) -> str:
