@@ -48,10 +48,11 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2, help="side by side; real ones have a control plane each")
     parser.add_argument("--foreign", action="store_true", help="in environments that Kinema did not build")
     parser.add_argument("--scheduler", choices=sorted(SCENES), default="default", help="of a real control plane")
+    parser.add_argument("--resume", action="store_true", help="go on after what an interrupted run has written")
     asked = parser.parse_args()
-    work = partial(_simulated, foreign=asked.foreign)
+    work = partial(_simulated, foreign=asked.foreign, resume=asked.resume)
     if asked.where == "real":
-        work = partial(_real, foreign=asked.foreign, scheduler=asked.scheduler)
+        work = partial(_real, foreign=asked.foreign, scheduler=asked.scheduler, resume=asked.resume)
     plans = asked.plans or (2000 if asked.where == "simulated" else 300)
     share = -(-plans // asked.processes)
     began = time.monotonic()
@@ -76,14 +77,19 @@ Part = tuple[list[Verdict], int, int]
 """Plans that were carried out, clusters without a better one, and clusters that never came to rest."""
 
 
-def _simulated(first: int, step: int, plans: int, *, foreign: bool) -> Part:
+def _simulated(first: int, step: int, plans: int, *, foreign: bool, resume: bool) -> Part:
     quiet()
-    if foreign:
-        return _judged(plans, first, step, lambda seed: continued(foreign_cluster(seed), 0.0)[0], "foreign-simulated")
-    return _judged(plans, first, step, lambda seed: simulated.carried_out(random_cluster(seed)), "simulated")
+
+    def one(seed: int) -> Verdict:
+        if foreign:
+            return continued(foreign_cluster(seed), 0.0)[0]
+        return simulated.carried_out(random_cluster(seed))
+
+    name = "foreign-simulated" if foreign else "simulated"
+    return _judged(plans, first, step, one, name=name, resume=resume)
 
 
-def _real(first: int, step: int, plans: int, *, foreign: bool, scheduler: str) -> Part:
+def _real(first: int, step: int, plans: int, *, foreign: bool, scheduler: str, resume: bool) -> Part:
     quiet()
     with tempfile.TemporaryDirectory() as folder, steered_plane(Path(folder), scheduler, instant=not foreign) as plane:
 
@@ -91,7 +97,7 @@ def _real(first: int, step: int, plans: int, *, foreign: bool, scheduler: str) -
             made = foreign_real_cluster(seed, scheduler) if foreign else real_cluster(seed)
             return real.carried_out(plane, made, Path(folder))
 
-        return _judged(plans, first, step, one, "foreign-real" if foreign else "real")
+        return _judged(plans, first, step, one, name="foreign-real" if foreign else "real", resume=resume)
 
 
 def real_cluster(seed: int) -> RandomCluster:
@@ -122,12 +128,17 @@ async def _steering(plane: ControlPlane, folder: Path) -> None:
         await api.close()
 
 
-def _judged(plans: int, first: int, step: int, carry_out: Callable[[int], Verdict], name: str) -> Part:
-    verdicts: list[Verdict] = []
+def _judged(plans: int, first: int, step: int, carry_out: Callable[[int], Verdict], *, name: str, resume: bool) -> Part:
     OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / f"{name}-{first}.jsonl").unlink(missing_ok=True)
+    path = OUT / f"{name}-{first}.jsonl"
+    if not resume:
+        path.unlink(missing_ok=True)
+    verdicts = [Verdict.of_line(line) for line in path.read_text().splitlines()] if path.exists() else []
     idle = unsettled = 0
-    for seed in _seeds(first, step, plans * _NEVER_MORE):
+    begin = verdicts[-1].seed + step if verdicts else first
+    for seed in _seeds(begin, step, plans * _NEVER_MORE):
+        if len(verdicts) >= plans:
+            break
         try:
             verdict = carry_out(seed)
         except NothingToDoError:
@@ -139,10 +150,8 @@ def _judged(plans: int, first: int, step: int, carry_out: Callable[[int], Verdic
         except Exception:  # noqa: BLE001 - whatever the product raises is this plan's flaw, and the others go on
             verdict = Verdict.of_error(seed, traceback.format_exc())
         verdicts.append(verdict.judged(OUT / name))
-        with (OUT / f"{name}-{first}.jsonl").open("a") as lines:  # what is known so far, should this be interrupted
+        with path.open("a") as lines:  # what is known so far, should this be interrupted
             lines.write(verdicts[-1].line() + "\n")
-        if len(verdicts) == plans:
-            break
     return verdicts, idle, unsettled
 
 

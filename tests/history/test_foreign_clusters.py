@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from tests.history import __main__ as history
 from tests.history.continued import continued
 from tests.history.environment import ZONE
 from tests.history.environments import FEATURES, SCHEDULERS, foreign_cluster
-from tests.history.verdict import NothingToDoError, by_feature
+from tests.history.verdict import NothingToDoError, Verdict, by_feature
 
 from kinema_core.model.catalog import PriceError
 
@@ -42,6 +45,24 @@ def test_without_zone_labels_no_rule_asks_for_a_zone() -> None:
         cluster = foreign_cluster(seed)
         if "zone-missing" in cluster.environment.features:
             assert not any(ZONE in str(item) for kind, item in cluster.objects if kind != "PersistentVolume")
+
+
+def test_an_interrupted_run_goes_on_after_its_last_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written counts; seeds after the last one with a plan are tried again."""
+    monkeypatch.setattr(history, "OUT", tmp_path)
+    tried: list[int] = []
+
+    def one(seed: int) -> Verdict:
+        tried.append(seed)
+        if seed % 2:
+            raise NothingToDoError
+        return replace(Verdict.of_error(seed, ""), flaws=(), features=("noise",))
+
+    for plans, resume in ((2, False), (4, True)):
+        verdicts, _, _ = history._judged(plans, 10, 1, one, name="some", resume=resume)
+    assert [one.seed for one in verdicts] == [10, 12, 14, 16]
+    assert tried == [10, 11, 12, 13, 14, 15, 16]
+    assert by_feature(verdicts)["noise"]["plans"] == 4
 
 
 def test_figures_are_told_by_feature() -> None:

@@ -81,6 +81,12 @@ class Verdict:
         """As JSON."""
         return json.dumps({one.name: getattr(self, one.name) for one in fields(self) if one.name != "history"})
 
+    @classmethod
+    def of_line(cls, line: str) -> Verdict:
+        """What `line` wrote; without the history."""
+        found = json.loads(line)
+        return cls(**{**found, "flaws": tuple(found["flaws"]), "features": tuple(found["features"]), "history": None})
+
     def judged(self, folder: Path) -> Verdict:
         """Without its history, which is written to `folder` where something went otherwise than planned."""
         otherwise = self.ended != "finished" or self.reached > self.planned or self.landed < self.steered
