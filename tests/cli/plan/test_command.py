@@ -384,7 +384,11 @@ def test_wrong_arguments_exit_2(bench: Bench, arguments: tuple[str, ...]) -> Non
     assert bench.fails(*arguments, code=2)
 
 
-@pytest.mark.parametrize("option", ["--move-price", "--max-moves", "--headroom", "--seed", "--threads", "--time-limit"])
+NUMBERS = ("--move-price", "--max-moves", "--headroom", "--seed", "--threads", "--time-limit")
+SHARES = ("--spot-max-share", "--spot-max-share-per-pool")
+
+
+@pytest.mark.parametrize("option", [*NUMBERS, *SHARES])
 def test_number_out_of_range_is_named_in_one_line(bench: Bench, option: str) -> None:
     """The line names the option as it was typed, and the range."""
     said = bench.fails(option, "-7", code=2)
