@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -101,6 +102,22 @@ async def test_pods_that_never_get_ready_are_taken_back() -> None:
     await world.aborts("pods-never-ready", "n1", "n2")
     assert world.memory.workloads["Deployment/shop/web"].replicas == 2
     assert {pod.uid for pod in world.memory.pods.values()} == {"uid-pod-shop-web-0", "uid-pod-shop-web-1"}
+
+
+async def test_a_plan_is_not_over_before_its_last_deletion_is_confirmed() -> None:
+    """It is aborted at its deadline and all else is taken back: what becomes of the node belongs to its figures."""
+    world = World(*small_plan(), limits=Limits(execution_seconds=30))
+    delete, confirmed = world.provider.delete, asyncio.Event()
+
+    async def deleting(name: str, operation: str) -> Operation:
+        done = await delete(name, operation)
+        await confirmed.wait()
+        return done
+
+    world.provider.delete = deleting  # type: ignore[method-assign]  # the cloud confirms late what can be seen already
+    world.once(lambda: world.clock.now() > NOW + timedelta(seconds=90), confirmed.set)
+    end = await world.aborts("deadline", "n1")
+    assert end.figures["deleted"] == 1
 
 
 @pytest.mark.parametrize("restless", ["Deployment/shop/web", "StatefulSet/shop/db"])

@@ -62,7 +62,7 @@ def roll_back(ctx: ExecutionContext) -> Phase:
         phase = stage(ctx)
         if phase.bodies or not phase.over:
             return phase
-    return Phase(over=True)
+    return Phase(over=not ctx.execution.open_steps)  # a node that was being deleted may not be gone yet
 
 
 def _taking_back(ctx: ExecutionContext) -> bool:
