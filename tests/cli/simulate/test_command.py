@@ -91,6 +91,10 @@ def test_the_page_stands_alone_and_marks_the_best(tmp_path: Path) -> None:
     command = "kinema simulate small.yaml --policy none --policy optimize-utilization --seed 5 --out again"
     assert command in page
     assert page.count("<figure") >= 5
+    # A phone shows a drawing of its own, which need not be scrolled; no id occurs twice.
+    assert page.count('<div class="narrow"><svg') == page.count('<div class="wide"><svg') == page.count("<figure")
+    ids = re.findall(r"\sid=\"([^\"]*)\"", page)
+    assert len(ids) == len(set(ids))
     assert "Cost over disruption by policy: none: 0 pods moved" in page
 
 

@@ -13,7 +13,7 @@ from kinema_cli.recommend.judgements import Judgement
 from kinema_cli.recommend.table import TIME, TITLES, amount_text, band_rows
 from kinema_cli.report.build import Plot, Tile, page_of
 from kinema_cli.report.drawings import MUTED, stand_in
-from kinema_cli.report.plots import figure_of
+from kinema_cli.report.plots import Size, figure_of
 from kinema_core.events import UsageBand, WorkloadJudged
 from kinema_predictor.forecasting.competition import ENTER, LEAVE
 from kinema_predictor.logic.retrace import Trace
@@ -142,7 +142,7 @@ def _plot(found: WorkloadJudged, band: UsageBand, trace: Trace) -> Plot:
         axes.set_ylim(bottom=0)
 
     edges = (_Edge(-len(trace.usage) * step), _Edge(horizon * step))
-    svg = figure_of(name, [draw], edges, None, heights=[2.6], since="the newest usage")
+    svg = figure_of(name, [draw], edges, None, size=Size([2.6]), since="the newest usage")
     return Plot(
         "Usage, band and request",
         f"{TITLES[name]} of a pod over time: usage of {band.days:.3g} days, at most {amount_text(name, _most(trace))}; "

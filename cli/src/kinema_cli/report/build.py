@@ -37,6 +37,8 @@ class Plot:
     caption: str
     label: str
     svg: str
+    narrow: str = ""
+    """The same for a phone, where the page has it."""
 
 
 def page_of(template: str, **parts: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from io import StringIO
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 WIDTH: Final = 9.4
 """Inches; the page scales it to its own width."""
+NARROW: Final = 4.3
+"""Inches of the same for a phone, on which a scaled one could not be read."""
 
 _STYLE: Final[dict[RcKeyType, object]] = {
     "svg.fonttype": "none",  # text stays text: selectable, readable by a screen reader, in the page's font
@@ -58,6 +60,13 @@ _LONG: Final = 3 * 3600
 
 _ONE_LINE: Final = 80
 """Characters of a legend that fit on a line."""
+
+
+class Size(NamedTuple):
+    """Size of a figure, in inches; no heights: the usual one for each panel."""
+
+    heights: Sequence[float] = ()
+    width: float = WIDTH
 
 
 class Moment(Protocol):
@@ -124,7 +133,7 @@ def frontier_plot(points: Sequence[FrontierPoint], *, now: float, bound: float, 
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.margins(x=0.06, y=0.12)
 
-    return figure_of("frontier", [draw], (), None, heights=[2.8])
+    return figure_of("frontier", [draw], (), None, size=Size([2.8]))
 
 
 def load_plot(samples: Sequence[Sample], window: tuple[float, float] | None) -> str:
@@ -180,7 +189,7 @@ def ready_plot(samples: Sequence[Sample], window: tuple[float, float] | None, na
         Patch(facecolor=stand_in(0), label="surplus during a surge"),
         Patch(facecolor=BAD, label="some missing"),
     ]
-    return figure_of("ready", [draw], samples, window, heights=[0.6 + 0.24 * len(names)], legend=legend)
+    return figure_of("ready", [draw], samples, window, size=Size([0.6 + 0.24 * len(names)]), legend=legend)
 
 
 def _slack_runs(samples: Sequence[Sample], name: str, end: float) -> list[tuple[float, float, int]]:
@@ -209,7 +218,7 @@ def figure_of(
     samples: Sequence[Moment],
     window: tuple[float, float] | None,
     *,
-    heights: Sequence[float] = (),
+    size: Size = Size(),
     legend: Sequence[Patch] = (),
     since: str = "the record began",
 ) -> str:
@@ -220,15 +229,15 @@ def figure_of(
         panels: draw what is in each.
         samples: the first and the last one bound the axis of time.
         window: when a plan was executed.
-        heights: of the panels, in inches.
+        size: of the panels.
         legend: in place of the labels of the first panel.
         since: what the axis of time counts from.
     """
-    tall = list(heights) or [1.9 for _ in panels]
+    tall, width = list(size.heights) or [1.9 for _ in panels], size.width
     with mpl.rc_context(_STYLE):
         # The salt differs by figure: ids of clip paths would meet in the one page otherwise.
         mpl.rcParams["svg.hashsalt"] = f"kinema-{name}"
-        figure = Figure(figsize=(WIDTH, sum(tall) + 0.7), layout="constrained")
+        figure = Figure(figsize=(width, sum(tall) + 0.7), layout="constrained")
         FigureCanvasSVG(figure)
         grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": tall})
         rows = [grid[index, 0] for index in range(len(panels))]
@@ -237,7 +246,7 @@ def figure_of(
             if window is not None:
                 axes.axvspan(*window, facecolor=WINDOW, alpha=1, linewidth=0, zorder=-1)
         if samples:
-            _time_axis(rows[-1], samples, since)
+            _time_axis(rows[-1], samples, since, most=round(12 * width / WIDTH))
         handles, labels = rows[0].get_legend_handles_labels()
         shown: list[Patch | Line2D] = list(legend or handles)
         if window is not None:
@@ -247,18 +256,18 @@ def figure_of(
             handles=shown,
             labels=names,
             loc="outside upper left",
-            ncols=8 if sum(map(len, names)) <= _ONE_LINE else 5,
+            ncols=8 if sum(map(len, names)) <= _ONE_LINE * width / WIDTH else max(2, round(5 * width / WIDTH)),
             handlelength=1.4,
             columnspacing=1.6,
         )
         return _inline(figure, name)
 
 
-def _time_axis(axes: Axes, samples: Sequence[Moment], since: str) -> None:
+def _time_axis(axes: Axes, samples: Sequence[Moment], since: str, most: int) -> None:
     first, last = samples[0].at, samples[-1].at
     axes.set_xlim(first, last if last > first else first + 1)
     steps = (10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400)
-    step = next((step for step in steps if (last - first) / step <= 12), 604800)
+    step = next((step for step in steps if (last - first) / step <= most), 604800)
     long = last - first > _LONG
     axes.xaxis.set_major_locator(MultipleLocator(step))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 3600:g}" if long else minutes(value)))

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from kinema_cli.report.build import Plot, page_of
 from kinema_cli.report.drawings import MUTED, stand_in
-from kinema_cli.report.plots import figure_of
+from kinema_cli.report.plots import NARROW, Size, figure_of
 
 if TYPE_CHECKING:
     from kinema_sim.simulate.course import Figures, Sample
@@ -163,7 +163,12 @@ def _over_time(name: str, caption: str, unit: str, results: Sequence[Result], va
 
     ends = ", ".join(f"{one.policy} ends at {value(one.samples[-1]):.4g}" for one in results)
     longest = max((one.samples for one in results), key=lambda samples: samples[-1].at)
-    return Plot(caption, f"{caption} over time by policy: {ends}", figure_of(name, [draw], longest, None))
+    return Plot(
+        caption,
+        f"{caption} over time by policy: {ends}",
+        figure_of(name, [draw], longest, None),
+        figure_of(f"{name}-narrow", [draw], longest, None, size=Size(width=NARROW)),
+    )
 
 
 def _line(samples: Sequence[Sample], end: float, value: Callable[[Sample], float]) -> tuple[list[float], list[float]]:
@@ -195,5 +200,9 @@ def _frontier(results: Sequence[Result]) -> Plot:
         axes.margins(x=0.12, y=0.18)
 
     label = "; ".join(f"{one.policy}: {one.evictions} pods moved, {one.whole.usd:.2f} USD" for one in results)
-    svg = figure_of("frontier", [draw], (), None, heights=[3.2])
-    return Plot("Cost over disruption", f"Cost over disruption by policy: {label}", svg)
+    return Plot(
+        "Cost over disruption",
+        f"Cost over disruption by policy: {label}",
+        figure_of("frontier", [draw], (), None, size=Size([3.2])),
+        figure_of("frontier-narrow", [draw], (), None, size=Size([3.2], NARROW)),
+    )
