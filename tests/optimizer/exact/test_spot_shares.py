@@ -16,9 +16,11 @@ from kinema_core.model.checker.check import check_drifted, check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
 from kinema_core.model.spot_share import SpotLimits, SpotShare, spot_limits_of
+from kinema_optimizer.bounds.certificate import lower_bound
+from kinema_optimizer.bounds.pattern_lp import pattern_bound
 from kinema_optimizer.exact.build import exact_instance
 from kinema_optimizer.exact.solve import solve_exact
-from kinema_optimizer.problem.compile import sites_of
+from kinema_optimizer.problem.compile import compiled, sites_of
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import WorkStop
@@ -69,6 +71,30 @@ def instance(seed: int) -> tuple[Cluster, tuple[Offer, ...], PlanningSettings]:
         tuple(offers.values()),
         settings(rng.choice([None, 0.5, 0.67]), rng.choice([None, 0.34, 0.5])),
     )
+
+
+@pytest.mark.slow
+def test_the_bound_of_the_search_is_below_what_brute_force_finds() -> None:
+    """Where it knows of the share it is higher than without, and no plan costs less than it."""
+    compared = known = 0
+    for seed in range(400):
+        state, on_sale, wish = instance(seed)
+        problem = compiled(Question(state, on_sale, NOW, "reschedule", options=wish.mobility))
+        if not any(need.on_demand for need in problem.sites.ties.needs.values()):
+            continue
+        try:
+            best = best_plan(state, on_sale, options=wish.mobility)
+        except TooLargeError:
+            continue
+        assert best is not None
+        rough = lower_bound(problem.relaxed)
+        bound = pattern_bound(problem.relaxed, rough, (), lambda n: "work-limit" if n > 20 else None)[0].value
+        assert sum(best.lost) > 0 or max(rough.value, bound) <= best.cost, seed
+        free = compiled(Question(state, on_sale, NOW, "reschedule", options=MobilityOptions(allow_spot=True)))
+        known += rough.value > lower_bound(free.relaxed).value
+        compared += 1
+    assert compared >= 80
+    assert known >= 60
 
 
 @pytest.mark.slow
@@ -189,3 +215,4 @@ def test_the_search_keeps_them_for_every_workload(seed: int, share: float | None
     assert plan.cost.after < none.cost.after
     again = planned(state, on_sale, settings=settings(), work=4)
     assert again.cost.after <= plan.cost.after
+    assert (plan.cost.lower_bound > again.cost.lower_bound) or share is None

@@ -76,8 +76,9 @@ class Draft:
         resources = resources_of(mover.requests for mover in movers)
         kinds, found = _grouped(question, sites, movers, resources)
         most = {name: sum(mover.requests.get(name, 0) for mover in movers) for name in resources}
-        could = np.array([sites.admission.vector(row) for row, _ in kinds], dtype=bool)
-        could = could.reshape(len(kinds), len(sites.nodes + sites.offers))
+        every = (*sites.nodes, *sites.offers)
+        could = np.array([sites.admission.vector(row) for row, _ in kinds], dtype=bool).reshape(len(kinds), len(every))
+        could[[need.on_demand for _, need in kinds]] &= [not site.spot for site in every]
         return cls(
             question=question,
             sites=sites,

@@ -90,12 +90,12 @@ class Compiled:
 
     def refusal(self, c: int, mover: Mover) -> tuple[str, str]:
         """Code and reason why a pending pod of class `c` has no place: what the nearest offer lacks, or rules."""
-        sites, draft = self.sites, self.draft
+        sites = self.sites
         nodes = len(sites.nodes)
         fits = np.array([not lacking(mover.requests, site.room) for site in (*sites.nodes, *sites.offers)], dtype=bool)
         on_sale = [most_of(offer) != 0 for offer in self.question.offers]
         open_ = np.array([True] * nodes + on_sale, dtype=bool)
-        if (draft.could[draft.kinds[c]] & fits & open_).any():
+        if (sites.admission.vector(sites.admission.row(mover.pod)) & fits & open_).any():
             return (
                 "pod-rules",
                 "rules between pods (affinity, anti-affinity, spread or spot shares) leave no place for it",
@@ -270,14 +270,9 @@ def sites_of(question: Question) -> Sites:
         resized=frozenset(one.workload for one in question.forecasts),
         rolling=frozenset(key for key, strategy in facts.strategy.items() if strategy == "rolling"),
     )
-    ties = with_spot_limits(
-        reduce_rules(Scene(cluster, facts, question.mode, market)),
-        cluster,
-        question.options,
-        sites=market.sites,
-        admission=admission,
-        prices=[*(prices[node.name] for node in cluster.nodes), *(one.micro_usd_per_hour for one in question.offers)],
-    )
+    scene = Scene(cluster, facts, question.mode, market)
+    each = [*(prices[node.name] for node in cluster.nodes), *(one.micro_usd_per_hour for one in question.offers)]
+    ties = with_spot_limits(reduce_rules(scene), scene, question.options, prices=each)
     return Sites(nodes, offers, prices, facts, admission, ties)
 
 

@@ -51,6 +51,8 @@ class TopologyDemand(NamedTuple):
     """Only on these live nodes."""
     pools: frozenset[SpotPool] | None = None
     """Of spot capacity only in these pools; None: in any."""
+    on_demand: bool = False
+    """In any plan one pod like it is on no spot capacity, so that this may be it."""
 
 
 NO_DEMAND: Final = TopologyDemand(())

@@ -5,6 +5,9 @@ none is exceeded: pods on spot capacity may stay on it, as many others as the sh
 not. Where a pool has a limit of its own, the pods that may be on spot capacity are divided into groups of at most so
 many, and no two groups have a pool in common. A group has the pool that its pods are in; the others are dealt out,
 zone by zone, the cheapest first.
+
+Where the pods of a workload are alike, it does not matter which of them are on demand: those that a share keeps there
+stand for as many in any plan, and the bound knows of them (`TopologyDemand.on_demand`).
 """
 
 from __future__ import annotations
@@ -28,9 +31,10 @@ from kinema_core.model.spot_share import (
     live_pool,
     spot_limits_of,
 )
-from kinema_optimizer.problem.admission import Admission, Site
+from kinema_optimizer.problem.admission import Site
 from kinema_optimizer.problem.arrays import Flags
-from kinema_optimizer.problem.rules.reduced import NO_DEMAND, ReducedRules
+from kinema_optimizer.problem.rules.reduce import Scene
+from kinema_optimizer.problem.rules.reduced import NO_DEMAND, UNTAGGED, ReducedRules, TopologyDemand
 
 _NONE: frozenset[SpotPool] = frozenset()
 
@@ -46,37 +50,59 @@ def open_by_pools(sites: Sequence[Site], pools: frozenset[SpotPool]) -> Flags:
 
 
 def with_spot_limits(
-    ties: ReducedRules,
-    cluster: Cluster,
-    options: MobilityOptions,
-    *,
-    sites: Sequence[Site],
-    admission: Admission,
-    prices: Sequence[int],
+    ties: ReducedRules, scene: Scene, options: MobilityOptions, *, prices: Sequence[int]
 ) -> ReducedRules:
     """Return the reduced rules with the spot pools of each pod that a limit concerns.
 
     Args:
         ties: the rules without.
-        cluster: the state.
+        scene: cluster and market.
         options: with the operator's shares.
-        sites: live nodes, then offers.
-        admission: of pods by these sites.
         prices: micro-USD per hour of each site.
     """
-    spot = np.array([site.spot for site in sites], dtype=bool)
+    cluster, admission = scene.cluster, scene.market.admission
+    spot = np.array([site.spot for site in scene.market.sites], dtype=bool)
     if not spot.any() or not limits_spot(cluster, options):
         return ties
-    found: dict[str, frozenset[SpotPool]] = {}
-    every = _cheapest_first(sites, prices)
+    found: dict[str, TopologyDemand] = {}
+    every = _cheapest_first(scene.market.sites, prices)
     for workload in sorted(cluster.pods_by_workload):
         limits = spot_limits_of(cluster, workload, options)
         pods = () if limits is None else counted_pods(cluster, workload)
-        able = [pod for pod in pods if (admission.vector(admission.row(pod)) & spot).any()]
+        able = [pod for pod in pods if _comes(scene, pod) and (admission.vector(admission.row(pod)) & spot).any()]
         if limits is not None and able:
-            found |= _Division(cluster, limits, every).pools(pods, able)
-    needs = {key: ties.needs.get(key, NO_DEMAND)._replace(pools=pools) for key, pools in found.items()}
-    return replace(ties, needs=MappingProxyType({**ties.needs, **needs}))
+            division = _Division(cluster, limits, every)
+            kept = division.kept(pods, able) if _are_alike(ties, scene, workload, able) else frozenset()
+            for key, pools in division.pools(pods, able).items():
+                found[key] = ties.needs.get(key, NO_DEMAND)._replace(pools=pools, on_demand=key in kept)
+    return replace(ties, needs=MappingProxyType({**ties.needs, **found}))
+
+
+def _comes(scene: Scene, pod: Pod) -> bool:
+    """Return whether a plan may bring the pod to another node."""
+    if pod.node is None:
+        return pod.key not in scene.facts.held
+    return scene.mode != "autoscale" and pod.key in scene.facts.strategy
+
+
+def _are_alike(ties: ReducedRules, scene: Scene, workload: str, pods: Sequence[Pod]) -> bool:
+    """Return whether any of these pods could be in the place of any other, so that it does not matter which are where.
+
+    Each runs, moves by itself, and has a node to which the others could come.
+    """
+    admission, index = scene.market.admission, {site.name: e for e, site in enumerate(scene.nodes)}
+    row, grouped = admission.row(pods[0]), {key for group in ties.groups for key in group.pods}
+    return workload not in scene.market.resized and all(
+        pod.node is not None
+        and scene.facts.strategy[pod.key] != "rolling"
+        and (pod.requests, pod.rules.host_ports) == (pods[0].requests, pods[0].rules.host_ports)
+        and admission.row(pod) == row
+        and admission.vector(row)[index[pod.node]]
+        and min(scene.nodes[index[pod.node]].room.values(), default=0) >= 0
+        and ties.marks.get(pod.key, UNTAGGED) == UNTAGGED
+        and pod.key not in grouped
+        for pod in pods
+    )
 
 
 def _cheapest_first(sites: Sequence[Site], prices: Sequence[int]) -> tuple[SpotPool, ...]:
@@ -99,13 +125,21 @@ class _Division:
     every: Sequence[SpotPool]
     """The pools, the cheapest first."""
 
-    def pools(self, pods: Sequence[Pod], able: Sequence[Pod]) -> dict[str, frozenset[SpotPool]]:
-        """Return the pools in which each of the pods may be that could be on spot capacity, by key."""
+    def kept(self, pods: Sequence[Pod], able: Sequence[Pod]) -> frozenset[str]:
+        """Return those of the pods that could be on spot capacity for which the share has no place there, by key."""
+        there, coming = self._split(pods, able)
+        return frozenset(coming[max(0, self.limits.total - len(there)) :])
+
+    def _split(self, pods: Sequence[Pod], able: Sequence[Pod]) -> tuple[dict[str, SpotPool], list[str]]:
+        """Return the pods on spot capacity with their pools, and those that could come there."""
         pool_of = live_pool(self.cluster)
         there = {pod.key: pool for pod in pods if (pool := pool_of(pod.node or "")) is not None}
-        coming = sorted(pod.key for pod in able if pod.key not in there)
-        more = max(0, self.limits.total - len(there))
-        groups, divided = self._groups(there, coming[:more])
+        return there, sorted(pod.key for pod in able if pod.key not in there)
+
+    def pools(self, pods: Sequence[Pod], able: Sequence[Pod]) -> dict[str, frozenset[SpotPool]]:
+        """Return the pools in which each of the pods may be that could be on spot capacity, by key."""
+        there, coming = self._split(pods, able)
+        groups, divided = self._groups(there, coming[: max(0, self.limits.total - len(there))])
         found = dict.fromkeys((pod.key for pod in able), _NONE)
         for keys, own in zip(groups, divided, strict=True):
             found |= {key: own for key in keys if key in found}
