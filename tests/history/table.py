@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -21,9 +20,7 @@ def main() -> int:
 
 def read(file: Path) -> list[Verdict]:
     """Return the plans of a file, without their histories."""
-    lines = (json.loads(line) for line in file.read_text().splitlines())
-    listed = ("flaws", "features")
-    return [Verdict(**{**line, **{name: tuple(line[name]) for name in listed}}, history=None) for line in lines]
+    return [Verdict.of_line(line) for line in file.read_text().splitlines()]
 
 
 def table(verdicts: list[Verdict]) -> Iterator[str]:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.history import __main__ as history
+from tests.history import real
 from tests.history.continued import continued
 from tests.history.environment import ZONE
 from tests.history.environments import FEATURES, SCHEDULERS, foreign_cluster
-from tests.history.verdict import NothingToDoError, Verdict, by_feature
+from tests.history.verdict import NothingToDoError, UnsettledError, Verdict, by_feature
 
 from kinema_core.model.catalog import PriceError
 
 SIMULATED = (1, 9, 34, 1008, 1079, 1109, 1111, 1153)
 """Seeds of which most once found something: a plan that ended dearer than it began, a roll that kept a pod waiting for
 ten minutes, a daemon whose sidecar no new node had room for, a workload that others edit."""
+REAL = (600009, 600020, 600030, 600034)
+"""Seeds that found something on a real control plane: a roll that was refused pods ended one short, a place in a quota
+that daemons took, pods of StatefulSets that were not led, and pods that leave in the place of others."""
 
 
 @pytest.mark.slow
@@ -29,6 +35,25 @@ def test_simulated(seed: int) -> None:
         found, _, _ = continued(foreign_cluster(seed), 0.0)
         assert found.flaws == ()
         assert found.ended != "stuck"
+
+
+@pytest.mark.cluster
+@pytest.mark.long
+@pytest.mark.parametrize("seed", REAL)
+def test_real(seed: int, carry_out: Callable[[int], Verdict]) -> None:
+    """The same on a real control plane, and new pods come to the nodes that their moves lead them to."""
+    with suppress(NothingToDoError, UnsettledError):
+        found = carry_out(seed)
+        assert found.flaws == ()
+        assert found.ended != "stuck"
+        assert found.landed >= found.steered - 1  # one may wait longer than it may on a busy machine
+
+
+@pytest.fixture(scope="module")
+def carry_out() -> Iterator[Callable[[int], Verdict]]:
+    """Carries out the plan of a seed on a control plane that nothing else uses."""
+    with tempfile.TemporaryDirectory() as folder, history.steered_plane(Path(folder), instant=False) as plane:
+        yield lambda seed: real.carried_out(plane, history.foreign_real_cluster(seed, "default"), Path(folder))
 
 
 def test_every_feature_is_drawn_and_the_same_each_time() -> None:
