@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import csv
 import json
+import os
 import sys
 import tempfile
 import time
@@ -77,6 +78,8 @@ class Wish:
     most_seconds: float = 3600.0
     plans: int | None = None
     """After how many executions to end; None: when there is nothing more to do."""
+    planned: bool = False
+    """To end when the first step of a plan has begun."""
 
     @property
     def settings(self) -> dict[str, dict[str, object]]:
@@ -101,6 +104,8 @@ class Watchman:
     wish: Wish
     peaks: dict[str, int] = field(default_factory=dict)
     """MiB by service, with its children."""
+    worked: dict[str, float] = field(default_factory=dict)
+    """Processor seconds by the same."""
     log: list[Event] = field(default_factory=list)
     observed: datetime | None = None
     progress: Progress = field(default_factory=Progress)
@@ -119,13 +124,15 @@ class Watchman:
         self.began = self.began or time.monotonic()
         self.in_time = time.monotonic() - self.began < self.wish.most_seconds
         enough = not self.in_time or (self.wish.plans is not None and len(progress.ended) >= self.wish.plans)
+        enough = enough or (self.wish.planned and bool(progress.intended))
         over = progress.settled or enough
         if time.monotonic() >= self._next or over:
             self._next = time.monotonic() + _LOOK_SECONDS
             for name, child in pipeline.supervisor.children.items():
                 if child.process is not None:
-                    for process, mib in _peaks(child.process.pid, name):
+                    for process, mib, worked in _uses(child.process.pid, name):
                         self.peaks[process] = max(mib, self.peaks.get(process, 0))
+                        self.worked[process] = max(worked, self.worked.get(process, 0.0))
         if not over:
             return False
         self.log = [item.event async for item in pipeline.bus.read("LOG") if isinstance(item, Stored)]
@@ -137,16 +144,27 @@ class Watchman:
             raise EnoughError
         return True
 
+    def figures(self) -> dict[str, object]:
+        """Return seconds by stage, memory and processor seconds by process, and what was planned."""
+        return {
+            "stages": _stages(self),
+            "peak_rss_mib": dict(sorted(self.peaks.items())),
+            "processor_seconds": dict(sorted(self.worked.items())),
+            "events": _events(self.log),
+        }
 
-def _peaks(pid: int, name: str) -> list[tuple[str, int]]:
-    """Peak resident memory of a process and of its children, in MiB."""
+
+def _uses(pid: int, name: str) -> list[tuple[str, int, float]]:
+    """Peak resident memory (MiB) and processor seconds of a process and of its children."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return []
     mib = next((int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0)
-    return [(name, mib), *(row for child in children for row in _peaks(int(child), f"{name}, child"))]
+    worked = round((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), 1)
+    return [(name, mib, worked), *(row for child in children for row in _uses(int(child), f"{name}, child"))]
 
 
 def measure() -> dict[str, object]:
@@ -191,9 +209,7 @@ async def _watched(plane: ControlPlane, start: Start, wish: Wish, folder: Path) 
         "pods": len(start.cluster.pods),
         "set_up_seconds": round(stood, 1),
         **_figures(start, watchman.progress, witness.verdict(), catalog(folder)),
-        "stages": _stages(watchman),
-        "peak_rss_mib": dict(sorted(watchman.peaks.items())),
-        "events": _events(watchman.log),
+        **watchman.figures(),
         "steps_done": Counter(step.partition("/")[0] for step in watchman.progress.done),
         "came_to_its_end": watchman.in_time,
         "seconds_watched": round(watched, 1),
