@@ -33,6 +33,7 @@ POLICIES: Final[tuple[PolicyName, ...]] = (
     "metric-descheduler",
     "trimaran",
     "karpenter",
+    "thesis",
     "kinema",
 )
 HEADER: Final = (

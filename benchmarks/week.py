@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--start-day", type=int, default=126)
     parser.add_argument("--days", type=int, default=7)
     parser.add_argument("--every", type=int, default=1, help="take one pod in so many")
-    parser.add_argument("--policy", action="append", help="may be repeated; default: all but kinema, which takes hours")
+    parser.add_argument("--policy", action="append", help="may be repeated; default: all but the thesis")
     parser.add_argument("--work", type=int, default=5)
     given = parser.parse_args()
     missing = [str(one) for one in (given.pods, given.series) if one is not None and not one.exists()]
@@ -106,7 +106,7 @@ def main() -> None:
     loaded = scenario(trace, [(f"usage/{one.name}", series(one)) for one in files], given.days)
     print(f"{len(loaded.arrivals)} pods, {left} left out as too large; {len(files)} series", flush=True)
     try:
-        policies = [policy_named(name) for name in given.policy or [one for one in POLICIES if one != "kinema"]]
+        policies = [policy_named(name) for name in given.policy or [one for one in POLICIES if one != "thesis"]]
     except UsageError as error:
         parser.error(str(error))
     print(HEADER, "|" + "---|" * (HEADER.count("|") - 1), sep="\n", flush=True)

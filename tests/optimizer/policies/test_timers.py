@@ -50,6 +50,13 @@ def test_a_node_has_to_be_unneeded_for_ten_minutes() -> None:
     assert removed(after(610, left, first.since)) == ["n1"]
 
 
+def test_several_nodes_are_drained_in_one_loop_where_that_is_set() -> None:
+    """As many as may be, each with room for its pods on nodes that stay."""
+    first = after(0, unneeded(), {})
+    left = from_objects(item for item in all_objects(unneeded()) if item.key != "n3")
+    assert removed(after(610, left, first.since, ClusterAutoscaler(most_drains=2))) == ["n1", "n2"]
+
+
 def test_a_node_that_is_needed_once_begins_again() -> None:
     """Its time counts from the loop in which it is unneeded again."""
     on = ["n1", "n2"]

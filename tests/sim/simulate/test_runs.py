@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from kinema_optimizer.policies.policy import Outcome, Tick
+from kinema_optimizer.policies.proposal import Step, proposal
 from kinema_optimizer.settings import PolicyName
 from kinema_sim.simulate.course import Sample, figures
 from kinema_sim.simulate.run import Result, run
@@ -80,6 +83,35 @@ def test_a_budget_makes_a_drain_wait(tmp_path: Path) -> None:
     found = simulated(tmp_path, text, "optimize-utilization")
     assert found.evictions > 0
     assert min(sample.floor for sample in found.samples if sample.at > 60) >= 0.5
+
+
+@dataclass(frozen=True)
+class _Once:
+    """Buys a node in its first look, after it has removed one or not."""
+
+    removes: tuple[str, ...]
+    name: str = "once"
+    period_seconds: float = 600.0
+
+    def tick(self, tick: Tick) -> Outcome:
+        """Return both steps at first, then nothing."""
+        world = tick.world()
+        if len(tick.cluster.nodes) < 4 or any(node.name.startswith("once") for node in tick.cluster.nodes):
+            return Outcome(proposal(world, (), name=self.name))
+        bought = world.sites[world.buy(0, "new")].name
+        removal = (Step("drain", removed=self.removes),) if self.removes else ()
+        return Outcome(proposal(world, (*removal, Step("provision", bought=(bought,))), name=self.name))
+
+
+@pytest.mark.parametrize(("removes", "booted"), [((), 1), (("node-001",), 0)])
+def test_nodes_for_pods_of_a_removal_are_ordered_when_they_wait(
+    tmp_path: Path, removes: tuple[str, ...], booted: int
+) -> None:
+    """A plan has to place pods that a removal leaves over; the system sees later whether any is."""
+    file = tmp_path / "scenario.yaml"
+    file.write_text(IDLE)
+    found = run(read_scenario(file), "karpenter", rules=_Once(removes))[0]
+    assert (found.booted, found.deleted) == (booted, len(removes))
 
 
 def test_kinema_runs_as_its_services_do(tmp_path: Path) -> None:

@@ -126,8 +126,16 @@ class Neighbor:
     # --- acting
 
     def _apply(self, proposal: Proposal) -> None:
+        """Execute the steps, but for orders for pods that a removal before them leaves without a place.
+
+        A plan has to place them; the system orders when they wait, and fewer do where others have left by then.
+        """
         offers = {node.name: node.offer for node in proposal.plan.nodes if node.action == "boot"}
+        removes = False
         for step in proposal.steps:
+            if removes and step.bought and not step.removed:
+                continue
+            removes = removes or bool(step.removed)
             new = [name for planned in step.bought if planned in offers and (name := self._boot(offers[planned]))]
             if step.bought and step.removed and not new:
                 continue  # the replacement cannot be had
@@ -137,8 +145,10 @@ class Neighbor:
 
     def _boot(self, offer: str) -> str:
         """Order a machine; returns its name, empty where the cloud refuses."""
-        self._ordered += 1
-        name = f"{self.policy.name}-{self._ordered:04d}"
+        name = ""
+        while not name or name in self.sim.cloud.machines:  # those of a recording may be called so
+            self._ordered += 1
+            name = f"{self.policy.name}-{self._ordered:04d}"
         sold = self.sim.cloud.offers[offer.partition("#")[0]]
         try:
             self.sim.cloud.boot(name, sold, f"boot-{name}", labels={}, taints=[])

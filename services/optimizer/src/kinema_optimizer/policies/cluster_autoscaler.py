@@ -179,6 +179,7 @@ class ClusterAutoscaler:
         score: how the scheduler binds the pods.
         unneeded_seconds: how long a node has to be unneeded before it goes (`--scale-down-unneeded-time`).
         after_add_seconds: rest after nodes were added (`--scale-down-delay-after-add`); timers go on during it.
+        most_drains: nodes with pods that one loop begins to drain (`--max-drain-parallelism`).
         period_seconds: time between two loops (`--scan-interval`).
     """
 
@@ -189,12 +190,13 @@ class ClusterAutoscaler:
     score: Score = "least-allocated"
     unneeded_seconds: float = 600.0
     after_add_seconds: float = 600.0
+    most_drains: int = 1
     period_seconds: float = 10.0
 
     def tick(self, tick: Tick) -> Outcome:
         """Return one loop: one scale-up where pods wait, else the nodes that were unneeded for long enough.
 
-        Empty nodes go together, others one at a time; none while another one is being drained.
+        Empty nodes go together, others so many at a time; none while another one is being drained.
         """
         world = tick.world()
         steps = self.scale_up(world, most=1)
@@ -226,12 +228,14 @@ class ClusterAutoscaler:
             return []
         waiting = np.zeros(len(world.sites), dtype=np.bool_)
         waiting[unneeded] = True
+        steps: list[Step] = []
         for index in ripe:
+            if len(steps) == self.most_drains:
+                break
             waiting[index] = False
             step = self._drain(world, index, waiting)
-            if step is not None:
-                return [step]
-        return []
+            steps += [] if step is None else [step]
+        return steps
 
     def propose(self, cluster: Cluster, offers: Sequence[Offer], now: datetime) -> Proposal:
         """Buy nodes for pending pods, then remove underused nodes whose pods fit elsewhere."""
