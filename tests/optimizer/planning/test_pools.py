@@ -68,6 +68,7 @@ def test_rounding_up_stays_within_a_pool() -> None:
         nodes=np.full(types, 5 / 6),
         used=np.arange(types),
         shares=np.ones((types, 1)),
+        cover_price=np.zeros(0),
     )
     boots, rest = construct_nodes(requests, demand, market, relaxation, {})
     assert len(boots) == 5

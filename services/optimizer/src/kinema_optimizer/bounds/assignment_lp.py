@@ -8,12 +8,13 @@ become a first plan (`search.first_plan`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kinema_optimizer.bounds.covers import NO_ROWS, CoverRows
 from kinema_optimizer.columns.knapsack import knapsack_dual_bound, knapsack_duals
 from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Ints
@@ -47,6 +48,8 @@ class AssignmentSolution:
     """(U,) types that hold anything."""
     shares: Floats
     """(U, C) pods of each class on each of those, in fractions."""
+    cover_price: Floats
+    """(N,) what one more of each cover's least would cost, micro-USD per hour."""
 
     @property
     def guiding_price(self) -> Floats:
@@ -54,7 +57,9 @@ class AssignmentSolution:
         return np.maximum(self.pod_price, 1.0)
 
 
-def solve_assignment_lp(requests: Ints, demand: Ints, types: NodeTypes, *, rounds: int) -> AssignmentSolution:
+def solve_assignment_lp(
+    requests: Ints, demand: Ints, types: NodeTypes, *, rounds: int, rows: CoverRows = NO_ROWS
+) -> AssignmentSolution:
     """Solve the assignment LP; types may enter in so many rounds.
 
     Args:
@@ -62,8 +67,9 @@ def solve_assignment_lp(requests: Ints, demand: Ints, types: NodeTypes, *, round
         demand: (C,) pods to place, all of which some type holds.
         types: of nodes.
         rounds: how often types may enter; 0 leaves it at those that sums of requests choose.
+        rows: of whole nodes that pods need in any case.
     """
-    model = _AssignmentLp(requests, demand, types)
+    model = _AssignmentLp(requests, demand, types, rows)
     try:
         model.add_types(_types_by_sums(requests, demand, types))
         for left in range(rounds, -1, -1):
@@ -110,8 +116,11 @@ class _AssignmentLp:
     is of second order in the difference, and the certificate is made per class from what the room is worth.
     """
 
-    def __init__(self, requests: Ints, demand: Ints, types: NodeTypes) -> None:
+    def __init__(self, requests: Ints, demand: Ints, types: NodeTypes, rows: CoverRows) -> None:
         self._demand, self._types = demand, types
+        self._cover = replace(rows, weights=rows.weights.reshape(len(rows.least), len(types.price)))
+        self._price = np.where(types.fixed, 0.0, types.price)
+        self._cover_price = np.zeros(len(rows.least))
         self._room_price = np.zeros(types.room.shape)
         self._worth = np.zeros(len(types.price))
         self._most = np.minimum(types.fits, demand[None]).astype(np.float64)
@@ -134,22 +143,25 @@ class _AssignmentLp:
         self._shares = np.zeros((len(types.price), groups))
         limits = np.array([pool.limit for pool in types.pools], dtype=np.float64)
         self._lp = LinearProgram(
-            np.concatenate([np.ones(groups), np.full(len(limits), -INFINITY)]),
-            np.concatenate([np.full(groups, INFINITY), limits]),
+            np.concatenate([np.ones(groups), rows.least, np.full(len(limits), -INFINITY)]),
+            np.concatenate([np.full(groups + len(rows.least), INFINITY), limits]),
             unit=float(types.price.max()),
         )
-        spare = np.arange(groups, dtype=np.int32)
-        self._lp.add(np.full(groups, self._artificial_cost), np.full(groups, INFINITY), (spare, spare, np.ones(groups)))
+        spare = np.arange(groups + len(rows.least), dtype=np.int32)
+        cost = np.full(len(spare), self._artificial_cost)
+        self._lp.add(cost, np.full(len(spare), INFINITY), (spare, spare, np.ones(len(spare))))
 
     def add_types(self, entering: Ints) -> None:
         """Add types: rows for the room of their nodes, columns for the nodes and for each group's share of them."""
-        types, (groups, rows) = self._types, self._sums.shape
+        types, rows, covers = self._types, self._sums.shape[1], len(self._cover.least)
+        groups = len(self._sums)
         fresh = np.setdiff1d(entering, self._inside)
-        first = groups + len(types.pools) + rows * (len(self._inside) + np.arange(len(fresh)))
+        first = groups + covers + len(types.pools) + rows * (len(self._inside) + np.arange(len(fresh)))
         self._lp.add_rows(np.zeros(rows * len(fresh)), np.full(rows * len(fresh), INFINITY))
         weights = [pool.weights for pool in types.pools]
         entries = [
-            [*((groups + p, float(each[k])) for p, each in enumerate(weights) if k in each)]
+            [(groups + n, float(self._cover.weights[n, k])) for n in np.flatnonzero(self._cover.weights[:, k]).tolist()]
+            + [(groups + covers + p, float(each[k])) for p, each in enumerate(weights) if k in each]
             + [(start + r, 1.0) for r in range(rows)]
             for k, start in zip(fresh.tolist(), first.tolist(), strict=True)
         ]
@@ -175,7 +187,10 @@ class _AssignmentLp:
         types, inside = self._types, self._inside
         groups, rows = self._sums.shape
         found = self._lp.solve()
-        worth = np.maximum(found.duals[groups + len(types.pools) :], 0.0).reshape(len(inside), rows)
+        covered = groups + len(self._cover.least)
+        self._cover_price = np.maximum(found.duals[groups:covered], 0.0)
+        self._price = np.where(types.fixed, 0, types.price) - self._cover_price @ self._cover.weights
+        worth = np.maximum(found.duals[covered + len(types.pools) :], 0.0).reshape(len(inside), rows)
         priced = np.einsum("kcr,kr->kc", self._weights[inside], worth)
         self._pod_price = np.where(types.fits[inside] > 0, priced, np.inf).min(axis=0, initial=np.inf)
         self._pod_price[~np.isfinite(self._pod_price)] = self._artificial_cost
@@ -189,7 +204,7 @@ class _AssignmentLp:
 
         Prices of before are kept where they show that the room is worth no more than it costs.
         """
-        for k, price in enumerate(self._types.price.tolist()):
+        for k, price in enumerate(self._price.tolist()):
             mine = np.flatnonzero((self._most[k] > 0) & (self._pod_price > 0))
             values, weights, most = self._pod_price[mine], self._weights[k, mine], self._most[k, mine]
             self._worth[k] = knapsack_dual_bound(values, weights, self._room_price[k], most)
@@ -199,7 +214,7 @@ class _AssignmentLp:
 
     def improving_types(self) -> Ints:
         """Return the quarter of the types outside that are worth most for their price, eight at least."""
-        excess = self._worth / np.maximum(self._types.price, 1) - 1.0
+        excess = (self._worth - self._price) / np.maximum(self._types.price, 1)
         excess[self._inside] = 0.0
         better = np.flatnonzero((excess > _LEAST_EXCESS) & (self._types.available > 0))
         order = better[np.argsort(-excess[better], kind="stable")]
@@ -209,13 +224,13 @@ class _AssignmentLp:
         """Scale the prices of pods down until no unlimited type is worth more than it costs: then they are feasible."""
         types = self._types
         free = (types.available >= UNLIMITED) & ~types.fixed
-        for k in np.flatnonzero(free & (self._worth > types.price)).tolist():
+        for k in np.flatnonzero(free & (self._worth > np.maximum(self._price, 0.0))).tolist():
             mine = np.flatnonzero((self._most[k] > 0) & (self._pod_price > 0))
             weights, most = self._weights[k, mine], self._most[k, mine]
             prices = knapsack_duals(self._pod_price[mine], weights, np.ones(weights.shape[1]), most)
             worth = knapsack_dual_bound(self._pod_price[mine], weights, prices, most)
-            if worth > types.price[k]:
-                prices = prices * (float(types.price[k]) / worth)
+            if worth > max(0.0, self._price[k]):
+                prices = prices * max(0.0, float(self._price[k]) / worth)
                 self._pod_price[mine] = np.minimum(self._pod_price[mine], weights @ prices)
             self._room_price[k] = prices
 
@@ -229,6 +244,7 @@ class _AssignmentLp:
             nodes=self._nodes,
             used=used,
             shares=shares,
+            cover_price=self._cover_price,
         )
 
 

@@ -2,6 +2,8 @@
 
 `lower_bound` solves the relaxation and returns the checked bound; `prove_bound` makes a bound of given prices.
 
+What whole nodes cost beyond their shares, where nothing else holds some pods, is credited apart (`bounds.covers`).
+
 The proof is weak duality of the assignment LP (`bounds.assignment_lp`). A certificate is a price per pod of each class
 and, for each type of node, a price per unit of each resource. A node of type k then carries at most
 
@@ -23,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kinema_optimizer.bounds.assignment_lp import solve_assignment_lp
+from kinema_optimizer.bounds.covers import Credit, collected, covers_of, credits_of, less_credits, rows_of
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED, Instance
 from kinema_optimizer.problem.node_types import NodeTypes, node_types
@@ -156,7 +159,15 @@ class Bound:
     value: int
     proof: Certificate
     types: NodeTypes
+    """At their prices less the credits."""
     demand: Ints
+    credits: tuple[Credit, ...] = ()
+    """Of nodes that every plan has, see `bounds.covers`."""
+
+    @property
+    def collected(self) -> int:
+        """Return what every plan collects of the credits, micro-USD per hour."""
+        return collected(self.credits)
 
 
 def required_pods(problem: Instance, types: NodeTypes, unplaced: Ints | None) -> Ints:
@@ -176,7 +187,11 @@ def lower_bound(problem: Instance, unplaced: Ints | None = None) -> Bound:
     free = Bound(types.fixed_price, Certificate((), ()), types, demand)
     if not demand.any() or not len(types.price):
         return free
-    found = solve_assignment_lp(problem.requests, demand, types, rounds=_ENTERING_ROUNDS)
+    rows = rows_of(covers_of(problem.requests, demand, types), types)
+    found = solve_assignment_lp(problem.requests, demand, types, rounds=_ENTERING_ROUNDS, rows=rows)
+    given = credits_of(rows, found.cover_price, types.price)
+    if given:
+        free = replace(free, types=replace(types, price=less_credits(given, types)), credits=given)
     return prove_bound(problem, found.pod_price, found.room_price, free)
 
 
@@ -197,5 +212,6 @@ def prove_bound(
         value = check_certificate(proof, problem.requests, known.demand, known.types, worth)
         if value is not None:
             unit = problem.price_unit
-            return max(known, replace(known, value=-(-value // unit) * unit, proof=proof), key=lambda one: one.value)
+            value = -(-(value + known.collected) // unit) * unit
+            return max(known, replace(known, value=value, proof=proof), key=lambda one: one.value)
     return known

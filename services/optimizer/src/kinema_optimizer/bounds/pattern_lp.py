@@ -92,10 +92,10 @@ def _generate_patterns(
 
 def _prove(problem: Instance, known: Bound, prices: Floats) -> Bound:
     """Return the bound that prices (C,) of pods prove, all of them lowered until no type holds more than it costs."""
-    types = known.types
+    types, collected = known.types, known.collected
     most = np.minimum(types.fits, known.demand[None])
     for k in _unlimited(types):
-        if float(prices @ known.demand) <= known.value:
+        if float(prices @ known.demand) <= known.value - collected:
             return known
         floor, whole = int(types.price[k]) * UNIT, (prices * UNIT).astype(np.int64)
         prices = prices * (floor / exact_knapsack(whole, problem.requests, types.room[k], most[k], floor=floor).most)
