@@ -384,3 +384,25 @@ def test_a_volume_that_several_pods_use_is_released_by_none() -> None:
     on = cluster([node(f"n{n}") for n in (1, 2, 3)], disk, deployed("a", ["n1", "n2"], rules=rules))
     _, transition = ordered(on, to={"shop/a-0": "n3", "shop/a-1": "n3"}, delete=["n1", "n2"])
     assert told(transition)[:2] == ["1 move shop/a-0 n3", "1 move shop/a-1 n3"]
+
+
+def test_where_waves_find_no_way_sequences_of_single_moves_are_searched() -> None:
+    """Pending pods that come first make the zone uneven for the one that has to leave before its zone can go."""
+    rules = PlacementRules(
+        spread=(Spread(topology_key=ZONE, max_skew=1, when_unsatisfiable="DoNotSchedule", selector=selector(app="a")),)
+    )
+    on = cluster(
+        node("n0", price="0.17"),
+        node("n1", zone="b", price="0.17"),
+        node("n3", price="0.17"),
+        deployed("a", ["n1", None, None], labels={"app": "a"}, rules=rules),
+    )
+    to = {"shop/a-0": "n3", "shop/a-1": "n0", "shop/a-2": "n0"}
+    _, transition = ordered(on, (), to=to, delete=["n1"])
+    assert transition.stuck == ()
+    assert told(transition) == [
+        "1 move shop/a-0 n3",
+        "2 delete n1",
+        "3 move shop/a-1 n0",
+        "4 move shop/a-2 n0",
+    ]

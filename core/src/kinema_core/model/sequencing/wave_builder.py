@@ -159,6 +159,19 @@ class WaveBuilder:
         self._fresh.clear()
         return bool(self._begun)
 
+    def go_alone(self, key: str) -> bool:
+        """Move this pod alone in the wave, which ends then, and in the next ones delete what it leaves empty."""
+        mover = next(mover for movers in self.waiting.values() for mover in movers if mover.key == key)
+        if not self.try_move(mover, mover.to):
+            return False
+        self.waiting[mover.to].remove(mover)
+        if not self.waiting[mover.to]:
+            del self.waiting[mover.to]
+        self.end_wave()
+        while self.clearing:
+            self.end_wave()
+        return True
+
     def _goes(self, mover: Mover) -> bool:
         """Let the pod go to its place; who is kept off by a rule is asked again when that counts something else."""
         before = self._refused.get(mover.key)

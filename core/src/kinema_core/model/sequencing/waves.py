@@ -16,7 +16,8 @@ wave after the last pod has left it. Where all pods wait, some make a stop: on a
 temporary node, the cheapest that holds one of those who wait, booted one wave before.
 
 Where that happens, a second attempt lets those who would wait in the end make way from the beginning; the better one
-is taken. When all moves go into free room, this takes one wave, and time O(n log n) in pods.
+is taken. Where few pods move and neither finds a way, all sequences of single moves are searched (`_in_sequence`). When
+all moves go into free room, this takes one wave, and time O(n log n) in pods.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ from kinema_core.model.sequencing.staging import IntermediateStops
 from kinema_core.model.sequencing.wave_builder import WaveBuilder
 
 _DEFAULTS: Final = MobilityOptions()
+_KNOT: Final = 8
+"""Most pods that move for which all sequences of their moves are searched, where waves find no way."""
+_MOST_SEQUENCES: Final = 400
 _RANK: Final = {"boot": 0, "delete": 1, "move": 2}
 
 
@@ -84,17 +88,27 @@ def order_transition(
     left = emptied(plan, cluster, movers)
     unplaced = frozenset(item.pod for item in plan.unplaced)
 
-    def attempt(hopeless: Collection[str]) -> tuple[Transition, tuple[str, ...]]:
+    def begun() -> WaveBuilder:
         capacity = Capacity(plan, cluster, sold, facts, options)
-        builder = WaveBuilder(cluster, movers, capacity, emptied=left, budgets=Budgets(cluster, unplaced))
+        return WaveBuilder(cluster, movers, capacity, emptied=left, budgets=Budgets(cluster, unplaced))
+
+    def finished(builder: WaveBuilder) -> Transition:
+        steps = [*builder.steps, *_boots(plan, builder.capacity, builder.steps)]
+        steps += _deletes(left, movers, builder.steps)
+        steps.sort(key=lambda step: (step.wave, _RANK[step.action], step.node, step.pod))
+        return Transition(tuple(steps), tuple(builder.capacity.temporary))
+
+    def attempt(hopeless: Collection[str]) -> tuple[Transition, tuple[str, ...]]:
+        builder = begun()
         stalled, left_over = _run(builder, IntermediateStops(builder, movers, hopeless), over)
         if left_over:
             return Transition((), (), stuck=tuple(left_over), obstacles=left_over), stalled
-        steps = [*builder.steps, *_boots(plan, capacity, builder.steps), *_deletes(left, movers, builder.steps)]
-        steps.sort(key=lambda step: (step.wave, _RANK[step.action], step.node, step.pod))
-        return Transition(tuple(steps), tuple(capacity.temporary)), stalled
+        return finished(builder), stalled
 
     found, stalled = attempt(())
+    if found.stuck and len(movers) <= _KNOT and not over():
+        untied = _in_sequence(begun, over)
+        return found if untied is None else finished(untied)
     if found.stuck or not stalled or over():
         return found
     # Pods that were left when none could go on would have been left anyway: let them make way from the beginning.
@@ -121,6 +135,26 @@ def _run(
                 return stalled, builder.obstacles()
         builder.end_wave()
     return stalled, dict.fromkeys(_waiting(builder), "")
+
+
+def _in_sequence(begun: Callable[[], WaveBuilder], over: Callable[[], bool]) -> WaveBuilder | None:
+    """Return a builder in which all pods have moved, one in each wave and straight; None where no sequence is found.
+
+    All sequences are searched: which pods have moved says what is allowed next, however they came to be moved.
+    """
+    known, branches = set[frozenset[str]](), [tuple[str, ...]()]
+    for _ in range(_MOST_SEQUENCES):
+        if not branches or over():
+            break
+        sequence = branches.pop()
+        builder = begun()
+        if builder.rolls or not all(builder.go_alone(key) for key in sequence) or frozenset(sequence) in known:
+            continue
+        if builder.over:
+            return builder
+        known.add(frozenset(sequence))
+        branches += [(*sequence, key) for key in reversed(_waiting(builder))]
+    return None
 
 
 def _effort(transition: Transition) -> tuple[bool, int, int, int]:
