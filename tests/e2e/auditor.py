@@ -34,6 +34,8 @@ _OWNERS_WORDS: Final = tuple(
 _ROLLED_BY: Final = "kinema.io/rolled-by"
 """Pods keep the mark of the template that they were made from: to take it off would change nothing for anybody."""
 _HASH: Final = "pod-template-hash"
+_SET: Final = (_MARK, "node.kubernetes.io/", "karpenter.sh/")
+"""Beginnings of the taints that Kinema, Kubernetes or Karpenter put on a node."""
 _NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 """Taint with which a node starts: one that a given-up move had bought may still have it when the plan ends."""
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
@@ -233,8 +235,11 @@ class Auditor:
     def _closed_nodes(self) -> Iterator[str]:
         for key, node in self.now["Node"].items():
             before = self.before["Node"].get(key)
-            known = [_NOT_READY] if before is None else before["spec"].get("taints") or ()
-            taints = [taint for taint in node["spec"].get("taints") or () if taint not in known]
+            found = node["spec"].get("taints") or ()
+            # A new node has those of its machine type as well: they are its own.
+            own = [taint for taint in found if not taint["key"].startswith(_SET)]
+            known = [_NOT_READY, *own] if before is None else before["spec"].get("taints") or ()
+            taints = [taint for taint in found if taint not in known]
             yield from (f"Node {key}: taint {taint['key']}" for taint in taints)
             if node["spec"].get("unschedulable"):
                 yield f"Node {key}: cordoned"

@@ -14,6 +14,7 @@ from tests.history.simulated import NAME, SimulatedRun
 from tests.history.verdict import NothingToDoError, Verdict, verdict_on
 
 from kinema_core.events import is_unfinished
+from kinema_sim.cluster import Cluster as SimCluster
 from kinema_sim.engine.kinds import NODE, Kind
 
 _REST_SECONDS: Final = 60
@@ -24,8 +25,10 @@ _STEERED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 class ContinuedRun(SimulatedRun):
     """A run whose steered pods are sent elsewhere with a probability, as an admission policy of others might do."""
 
-    def __init__(self, cluster: RandomCluster, share: float, *, work: int = WORK) -> None:
-        super().__init__(cluster, work=work)
+    def __init__(
+        self, cluster: RandomCluster, share: float, *, work: int = WORK, sim: SimCluster | None = None
+    ) -> None:
+        super().__init__(cluster, work=work, sim=sim)
         self.plans = 1
         self.began: datetime = self.clock.now()
         self.last: datetime = self.began
@@ -80,8 +83,8 @@ class ContinuedRun(SimulatedRun):
         return False
 
 
-async def _run(cluster: RandomCluster, share: float, work: int) -> ContinuedRun:
-    found = ContinuedRun(cluster, share, work=work)
+async def _run(cluster: RandomCluster, share: float, work: int, sim: SimCluster | None) -> ContinuedRun:
+    found = ContinuedRun(cluster, share, work=work, sim=sim)
     try:
         await found.carry_out()
     finally:
@@ -89,14 +92,18 @@ async def _run(cluster: RandomCluster, share: float, work: int) -> ContinuedRun:
     return found
 
 
-def continued(cluster: RandomCluster, share: float, *, work: int = WORK) -> tuple[Verdict, float, int]:
+def continued(
+    cluster: RandomCluster, share: float, *, work: int = WORK, sim: SimCluster | None = None
+) -> tuple[Verdict, float, int]:
     """Return the verdict on a run, how many seconds it took, and how many plans; `work` is how far each solve goes.
+
+    `sim` is the cluster where it is built already.
 
     Raises:
         NothingToDoError: there is no better plan.
     """
     began = time.monotonic()
-    found = asyncio.run(_run(cluster, share, work))
+    found = asyncio.run(_run(cluster, share, work, sim))
     if found.end is None and not found.begun:
         raise NothingToDoError
     assert found.plan is not None

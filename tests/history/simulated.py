@@ -160,11 +160,11 @@ def write(sim: SimCluster, one: Write) -> None:
 class SimulatedRun:
     """Everything around one plan: streams in memory, the services' own logic, the simulated cluster."""
 
-    def __init__(self, cluster: RandomCluster, *, work: int = WORK) -> None:
-        """`work` is how far each solve goes."""
+    def __init__(self, cluster: RandomCluster, *, work: int = WORK, sim: SimCluster | None = None) -> None:
+        """`work` is how far each solve goes; `sim` is the cluster where it is built already."""
         self.work = work
         self._around = cluster.environment
-        self.sim = simulated(cluster)
+        self.sim = simulated(cluster) if sim is None else sim
         self.clock = SimClock(self.sim)
         self.bus = MemoryBus()
         self.auditor = Auditor(SimSource(self.sim), (KEEP,), others=cluster.environment.others)
