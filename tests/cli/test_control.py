@@ -76,21 +76,28 @@ WORDS: list[Command] = [
 
 
 class Lasting(MemoryBus):
-    """What was said stays there when a command disconnects."""
+    """What was said stays there when a command disconnects; the verdicts come while an approval waits for one."""
+
+    verdicts: tuple[AnyBody, ...] = ()
 
     async def close(self) -> None:
         """The next command goes on with it."""
 
 
 @pytest.fixture
-def bus(monkeypatch: pytest.MonkeyPatch) -> MemoryBus:
+def bus(monkeypatch: pytest.MonkeyPatch) -> Lasting:
     """A bus that every command connects to."""
     made = Lasting()
 
     async def connect(_: RuntimeSettings) -> MemoryBus:
         return made
 
+    async def judged() -> None:
+        for body in made.verdicts:
+            await made.publish(origin(body, id_="verdict", cluster="demo", iteration="i7", now=NOW))
+
     monkeypatch.setattr(broker, "connect", connect)
+    monkeypatch.setattr(control, "wait_a_second", judged)
     return made
 
 
@@ -177,6 +184,22 @@ def test_a_plan_from_a_file_is_named_by_its_time(bus: MemoryBus, capsys: pytest.
         assert matching_id(given, [whole]) == whole
     assert send(PlanApproved(plan="20261128T013005.123456Z", by="ada")) == 0
     assert capsys.readouterr().out == "plan/20261128T013005.123456Z approved by ada\n"
+
+
+def test_an_approved_plan_that_is_rejected_is_exit_4(bus: Lasting, capsys: pytest.CaptureFixture[str]) -> None:
+    """The decider may have more reasons than the command knows: a rest after an execution, a changed cluster."""
+    publish(bus, held("it-83"))
+    bus.verdicts = (PlanRejected(plan="it-83", version=3, rule="cooldown", reason="too soon", would_change="60 s"),)
+    assert send(PlanApproved(plan="it-83", by="ada")) == 4
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "error: plan it-83 was rejected: cooldown: too soon\n")
+
+
+def test_an_approval_without_a_verdict_is_warned_of(bus: Lasting, capsys: pytest.CaptureFixture[str]) -> None:
+    """The approval stands; the decider may be away."""
+    publish(bus, held("it-83"))
+    assert send(PlanApproved(plan="it-83", by="ada")) == 0
+    assert "the decider has given no verdict yet" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_no_id(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ def test_every_setting_has_its_line_and_a_meaning() -> None:
     """Of each service, nested ones included; a setting without a word about it cannot be set."""
     text = settings_reference.reference()
     decider = text.split("\n## decider\n", 1)[1].split("\n## ", 1)[0]
-    named = {found["name"] for found in ROW.finditer(decider)}
+    named = {".".join(found["name"].split(".")[:2]) for found in ROW.finditer(decider)}
     assert {"runtime", *(f"limits.{name}" for name in Limits.__struct_fields__), *Schedule.__struct_fields__} == named
     assert [found["name"] for found in ROW.finditer(text) if not (found["meaning"] or "").strip()] == []
 

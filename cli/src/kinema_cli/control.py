@@ -26,6 +26,7 @@ Command = ExecutionPaused | ExecutionResumed | PlanApproved | AbortRequested
 CONFLICT: Final = 4
 _FILES: Final = (".json", ".yaml", ".yml")
 _VERDICT_SECONDS: Final = 60
+_NO_VERDICT: Final = "the decider has given no verdict yet; look at `kinema plans`"
 _NO_PAUSE: Final = "an abort is no pause: the next plan may have the same aim; `kinema pause` keeps it from running"
 
 
@@ -50,7 +51,7 @@ def publish_command(*, nats: str, command: Command, cluster: str = "", output: F
 
     Returns:
         0 published, 1 the broker refused, 2 wrong arguments, 3 nothing to do or no such plan, 4 the plan was decided
-        already, or would be rejected in spite of the command.
+        already, was rejected, or would be rejected in spite of the command.
     """
     try:
         settings = settings_for(nats, cluster)
@@ -90,7 +91,16 @@ async def _publish(bus: Bus, cluster: str, command: Command) -> tuple[Command, s
     await bus.publish(
         origin(command, id_=f"{cluster}/operator/{kind}-{stamp}", cluster=cluster, iteration=iteration, now=now)
     )
-    return command, _NO_PAUSE if isinstance(command, AbortRequested) and not await _paused(bus) else ""
+    match command:
+        case PlanApproved(plan=plan):
+            state = await _verdict(bus, plan)
+            if state.phase == REFUSED:
+                raise _RefusedError(CONFLICT, f"plan {short_id(plan)} was rejected: {state.rule}: {state.why}")
+            return command, _NO_VERDICT if state.phase == HELD else ""
+        case AbortRequested():
+            return command, "" if await _paused(bus) else _NO_PAUSE
+        case _:
+            return command, ""
 
 
 def approve_file(*, nats: str, path: Path, cluster: str = "", output: Format = Format.TABLE) -> int:
@@ -115,7 +125,7 @@ def approve_file(*, nats: str, path: Path, cluster: str = "", output: Format = F
         print_error(f"plan {short_id(name)} does not hold any more: {state.rule}: {state.why}")
         return CONFLICT
     if state.phase in {PENDING, HELD}:
-        print_error(f"plan {short_id(name)}: the decider has given no verdict yet; look at `kinema plans`")
+        print_error(f"plan {short_id(name)}: {_NO_VERDICT}")
         return 1
     what = f"plan/{short_id(name)}"
     emit({"object": what, "action": "approved", "by": plan.by}, output, lambda: [cell(f"{what} approved by {plan.by}")])
@@ -133,13 +143,18 @@ async def _propose(bus: Bus, cluster: str, plan: Plan) -> tuple[str, PlanState]:
     named = f"{iteration}/plan"
     for id_, body in ((named, plan), (f"{iteration}/approval", PlanApproved(plan=named, by=plan.by))):
         await bus.publish(origin(body, id_=id_, cluster=cluster, iteration=iteration, now=now))
+    return named, await _verdict(bus, named)
+
+
+async def _verdict(bus: Bus, plan: str) -> PlanState:
+    """Return the phase of an approved plan once the decider has judged it, or when that takes too long."""
     state = PlanState()
     for _ in range(_VERDICT_SECONDS):
-        state = (await read_plan_states(bus)).get(named, state)
+        state = (await read_plan_states(bus)).get(plan, state)
         if state.phase not in {PENDING, HELD}:
             break
         await wait_a_second()
-    return named, state
+    return state
 
 
 async def wait_a_second() -> None:

@@ -179,7 +179,7 @@ def prices_of(choice: PriceChoice, snapshot: Snapshot, tables: tuple[PriceTable,
     if choice.catalog is not None:
         if choice.families:
             raise UsageError("--offer is given with --catalog; a catalog lists what is on offer")
-        found = Prices(_catalog_rows(choice.catalog), (), _age_of_prices(choice.catalog))
+        found = _catalog_prices(choice.catalog, snapshot.now)
     else:
         found = _table_prices(choice, snapshot, tables)
     if choice.discounts is not None:
@@ -237,8 +237,7 @@ def _table_prices(choice: PriceChoice, snapshot: Snapshot, tables: tuple[PriceTa
             hint="give prices in --catalog FILE, a CSV with machine_type,vcpus,memory_gib,usd_per_hour",
         )
     old = [
-        f"prices of {cloud} {region} are of {date:%Y-%m-%d}, {counted((snapshot.now - date).days, 'day')} old "
-        f"(from {source}); write newer ones with `kinema prices`, and give them in --catalog"
+        f"{_old(f'prices of {cloud} {region}', date, snapshot.now)} (from {source}); {_NEWER.get(cloud, _GIVEN)}"
         for cloud, region, date, source in found.used
         if snapshot.now - date > OLD_PRICES
     ]
@@ -291,22 +290,35 @@ def check_prices(snapshot: Snapshot, prices: Prices) -> tuple[str, ...]:
     return (*(f"{line}; no plan deletes them, and they count nothing" for line in lines), f"to give prices, {hint}")
 
 
-def _age_of_prices(path: Path) -> str:
-    """Return the date of a catalog's prices by its remarks, else the file's; empty where neither is known."""
+def _old(prices: str, date: datetime, now: datetime) -> str:
+    return f"{prices} are of {date:%Y-%m-%d}, {counted((now - date).days, 'day')} old"
+
+
+def _catalog_prices(path: Path, now: datetime) -> Prices:
+    """Return a catalog's rows with the date of its prices by its remarks, else the file's, where either is known."""
     from datetime import UTC, datetime
 
     from kinema_core.model.catalog import dated
 
+    rows = _catalog_rows(path)
     try:
         priced = dated(path.read_text(encoding="utf-8-sig"))
         changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except OSError:
-        return ""  # a pipe, or deleted since it was read
-    if priced is not None:
-        return f"of {priced:%Y-%m-%d} ({path.name})"
-    return f"{path.name} has no price date (add `# prices of YYYY-MM-DD`); file modified {changed:%Y-%m-%d}"
+        return Prices(rows, (), "")  # a pipe, or deleted since it was read
+    if priced is None:
+        said = f"{path.name} has no price date (add `# prices of YYYY-MM-DD`); file modified {changed:%Y-%m-%d}"
+        return Prices(rows, (), said)
+    old = (f"{_old(f'prices in {path.name}', priced, now)}; update them",) if now - priced > OLD_PRICES else ()
+    return Prices(rows, (), f"of {priced:%Y-%m-%d} ({path.name})", priced, old)
 
 
+_NEWER: Final = {
+    cloud: f"write newer ones with `kinema prices --from {cloud}`, and give them in --catalog"
+    for cloud in ("gce", "azure")
+}
+"""What to do about old prices, by cloud that has a public price list."""
+_GIVEN: Final = "give newer ones in --catalog"
 _COMPLETE: Final = (
     "write a catalog with `kinema prices > prices.csv`, add the offers, and give it in --catalog (spot prices can be "
     "estimated in --discounts)"
@@ -322,6 +334,23 @@ _EXPECTED: Final = {
     "namespaces": ("Namespace", ("Namespace",)),
 }
 """Content of a complete snapshot, as a plan without it is less careful: name → internal kind, Kubernetes' kinds."""
+
+
+def check_whole(snapshot: Snapshot) -> None:
+    """Check that few nodes are absent that pods run on: a plan would count those pods as gone.
+
+    Raises:
+        InputError: too many are, by the measure of the decider, which would reject the plan.
+    """
+    from kinema_core.model.missing import missing_objects
+    from kinema_decider.logic.limits import Limits
+
+    found = missing_objects(snapshot.cluster, Limits().missing_share)
+    if found is not None and found.kind == "nodes":
+        raise InputError(
+            f"the cluster's state lacks {found.missing} of {found.expected} nodes, which its pods run on",
+            hint="take it again, with all nodes",
+        )
 
 
 def input_warnings(snapshot: Snapshot) -> Iterator[str]:

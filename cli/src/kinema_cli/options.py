@@ -75,7 +75,7 @@ MoreOffers: TypeAlias = Annotated[
     typer.Option(
         "--offer",
         metavar="PATTERNS",
-        help="Without --catalog: further machine types to offer, such as n2-*,c2-*, besides the families of the nodes.",
+        help="More machine types to offer, such as n2-*,c2-*, besides the families of the nodes; without a catalog.",
     ),
 ]
 MoveJobs: TypeAlias = Annotated[bool, typer.Option("--move-jobs", help="Allow moving pods of Jobs.")]

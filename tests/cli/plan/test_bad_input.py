@@ -328,8 +328,8 @@ def test_pod_that_says_nothing_is_named_once(bench: Bench, spec: object) -> None
 
 
 def test_pod_on_a_node_that_is_not_there_is_told(bench: Bench) -> None:
-    """A pod whose node is missing from the file is listed and stays."""
-    found = planned(bench, [*spread(), pod("ghost", "gone")])
+    """A pod whose node is missing from the file, as one of many, is listed and stays."""
+    found = planned(bench, [*spread(), *(node(f"m{index}") for index in range(8)), pod("ghost", "gone")])
     assert next(item["code"] for item in found["held"] if item["pod"] == "shop/ghost") == "unknown-node"
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.cli.bench import Bench
+from tests.cli.bench import Bench, text
+from tests.cli.bench import node as bench_node
 from tests.support.builders import NOW, cluster, deployed, node, offers
 from tests.support.plans import plan_for
 from typer.testing import CliRunner
@@ -133,6 +134,18 @@ def test_a_file_that_does_not_hold_any_more_is_refused_with_the_difference(
     assert code == CONFLICT
     assert not any(isinstance(item.body, PlanAccepted) for item in log)
     assert "does not hold any more" in capsys.readouterr().err
+
+
+def test_diff_judges_as_the_decider_does(bench: Bench) -> None:
+    """On another cluster, where nothing of it is left, a plan does not hold: the decider's rules say so."""
+    path = bench.directory / "plan.json"
+    given = ["--catalog", str(bench.catalog), "--snapshot", str(bench.snapshot)]
+    made = CliRunner().invoke(app, ["plan", *given, "--work", "20", "--out", str(path)])
+    assert made.exit_code == 0, made.stderr
+    bench.snapshot.write_bytes(text([*(bench_node(f"other-{index}") for index in range(3))]))
+    found = CliRunner().invoke(app, ["diff", str(path), *given, "-o", "json"])
+    assert found.exit_code == CONFLICT
+    assert json.loads(found.stdout)["reasons"][0].startswith("drift: ")
 
 
 def test_diff_names_what_has_changed(bench: Bench) -> None:

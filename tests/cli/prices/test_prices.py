@@ -52,7 +52,17 @@ def test_plan_needs_no_price_file(cloud: str, tmp_path: Path) -> None:
     value = json.loads(found.stdout)
     assert value["cost"]["after"] < value["cost"]["before"]
     assert value["metadata"]["prices"].startswith(f"{cloud} {PLACES[cloud][1]} of 20")
-    assert any("old" in warning and "kinema prices" in warning for warning in value["warnings"])
+    remedy = "give newer ones in --catalog" if cloud == "ec2" else f"kinema prices --from {cloud}"
+    assert any("old" in warning and remedy in warning for warning in value["warnings"])
+
+
+def test_old_prices_of_a_catalog_are_warned_of(tmp_path: Path) -> None:
+    """By the date in its remarks, as those of the tables."""
+    catalog = tmp_path / "own.csv"
+    catalog.write_text("# prices of 2020-01-01\nmachine_type,vcpus,memory_gib,usd_per_hour\ne2-standard-8,8,32,0.3\n")
+    found = run("plan", "--snapshot", str(snapshot(tmp_path, *PLACES["gce"])), "--catalog", str(catalog), "--work", "1")
+    assert found.exit_code == 0, found.output
+    assert "warning: prices in own.csv are of 2020-01-01, " in found.stderr
 
 
 def test_unknown_types_are_named(tmp_path: Path) -> None:

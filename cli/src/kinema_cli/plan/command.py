@@ -15,6 +15,7 @@ from kinema_cli.inputs import (
     UsageError,
     check_output,
     check_prices,
+    check_whole,
     cluster_name,
     fail,
     input_warnings,
@@ -31,7 +32,6 @@ from kinema_cli.options import (
     Kubeconfig,
     MoreOffers,
     MoveJobs,
-    Namespace,
     Scope,
     Seed,
     SnapshotFile,
@@ -108,7 +108,9 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     snapshot: SnapshotFile = None,
     context: Context = "",
     kubeconfig: Kubeconfig = None,
-    namespace: Namespace = "",
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", metavar="NAME", help="List every move of this namespace's pods.")
+    ] = "",
     objective: Annotated[
         Objective, typer.Option("--objective", metavar="NAME", help="Cost, least-cost (moves have no price) or energy.")
     ] = Objective.COST,
@@ -227,6 +229,7 @@ def run_plan(options: PlanOptions) -> int:
         check_output(options.html, "--html")
         check_output(options.out, "--out")
         found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
+        check_whole(found)
         prices = prices_of(PriceChoice(options.catalog, options.discounts, options.offer), found)
         warnings = [
             *check_prices(found, prices),
@@ -402,7 +405,10 @@ def _keep(shown: _Shown, options: PlanOptions) -> bool:
     except InputError as error:
         print_error(str(error))
         return False
-    print_note(f"plan written to {options.out}; `kinema approve {options.out}` has it executed")
+    plan = shown.plan
+    idle = not (plan.moves or plan.restarts or any(node.action != "keep" for node in plan.nodes))
+    what = "it changes nothing" if idle else f"`kinema approve {options.out}` has it executed"
+    print_note(f"plan written to {options.out}; {what}")
     return True
 
 

@@ -25,7 +25,7 @@ from kinema_cli.inputs import (
     snapshot_of,
 )
 from kinema_cli.output import Format, emit, hourly, listed, print_warning, table
-from kinema_core.events import EventError, FrozenMap, Plan, decode_plan
+from kinema_core.events import EventError, Plan, decode_plan
 
 if TYPE_CHECKING:
     from kinema_cli.snapshot.file import Snapshot
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _SCHEMA: Final = "kinema.plan/v1"
 _NAMED: Final = 5
+_BEFORE_COSTS: Final = frozenset({"nothing-to-do", "priced"})
+"""Rules of the decider that come before any cost is worked out."""
 """Pods or nodes that a difference names."""
 CONFLICT: Final = 4
 
@@ -103,30 +105,37 @@ def run_diff(options: DiffOptions) -> int:
 def differences(
     plan: Plan, found: Snapshot, offers: tuple[Offer, ...], options: DiffOptions
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Return what differs from the plan's state, and why the plan no longer holds; nothing where it does."""
-    from kinema_core.model.catalog import node_prices
-    from kinema_core.model.checker.check import check_drifted
-    from kinema_core.model.mobility import MobilityOptions
-    from kinema_decider.logic.adapt import adapt
+    """Return what differs from the plan's state, and why the decider would reject it now; nothing where it would not.
 
-    cluster = found.cluster
-    on_sale = {offer.name: offer.micro_usd_per_hour for offer in offers}
-    missing = sorted({node.offer for node in plan.nodes if node.action == "boot"} - on_sale.keys())
-    if missing:
-        return tuple(_changes(plan, found)), (f"not on sale any more: {', '.join(missing)}",)
-    adapted = adapt(plan, cluster, node_prices(cluster, offers), on_sale)
-    allowed = MobilityOptions(
+    The rules are those of the decider at its defaults, for a plan that an operator has approved.
+    """
+    from kinema_decider.logic.decision_input import DecisionInput
+    from kinema_decider.logic.limits import Limits
+    from kinema_decider.logic.memory import Memory
+    from kinema_decider.logic.rules import first_rejection
+
+    limits = Limits(
         move_jobs=options.move_jobs,
         allow_spot=options.allow_spot,
         redundancy=options.redundancy,
-        scope=tuple(FrozenMap(labels_in(one)) for one in options.scope),
+        scope=tuple(labels_in(one) for one in options.scope),
     )
-    broken = check_drifted(adapted.plan, cluster, offers, found.now, allowed)
-    reasons = [f"{one.code} {one.subject}: {one.detail}" for one in broken[:_NAMED]]
-    reasons += [f"new pod {pod} is on a node that the plan deletes" for pod in adapted.stranded[:_NAMED]]
-    cost = adapted.plan.cost
-    prices = [("cost with the plan", f"{hourly(cost.before)} → {hourly(cost.after)}")] if plan.cost.unit != "W" else []
-    return (*_changes(plan, found), *prices), tuple(reasons)
+    case = DecisionInput(
+        id="",
+        plan=plan,
+        proposed=found.now,
+        approved=True,
+        memory=Memory(offers=offers),
+        cluster=found.cluster,
+        now=found.now,
+        limits=limits,
+    )
+    rejection = first_rejection(case)
+    reasons = () if rejection is None else (f"{rejection.rule}: {rejection.reason}",)
+    if (rejection is not None and rejection.rule in _BEFORE_COSTS) or plan.cost.unit == "W":
+        return tuple(_changes(plan, found)), reasons
+    cost = case.adapted.plan.cost
+    return (*_changes(plan, found), ("cost with the plan", f"{hourly(cost.before)} → {hourly(cost.after)}")), reasons
 
 
 def _changes(plan: Plan, found: Snapshot) -> Iterator[tuple[str, str]]:
