@@ -223,18 +223,26 @@ def bought_once(history: History) -> Iterator[str]:
 
 
 def room_first(history: History) -> Iterator[str]:
-    """No pod is sent to a node that the plan boots, and no node closed whose pods go there, before it is there."""
+    """No pod is sent to a node that the plan boots, and no node closed whose pods go there, before it is there.
+
+    Pods of workloads that are left alone go nowhere.
+    """
     there: set[tuple[str, str]] = set()
+    left: set[tuple[str, str]] = set()
     for entry in history.log:
         if entry.kind == "step-succeeded":
             there.add((entry.plan, str(entry.body["step"])))
+        if entry.kind == "step-failed" and str(entry.body["step"]).startswith("skip/"):
+            left.add((entry.plan, str(entry.body["step"]).split("/", 2)[2]))
         plan = history.plans.get(entry.plan)
         if entry.kind != "step-started" or plan is None:
             continue
         step = entry.body["step"]
+        stay = tuple(f"{name}-" for of, name in left if of == entry.plan)
         needed = set(step["nodes"]) if step["kind"] in _DISTURBING | {"prefer-nodes"} else set()
         if step["kind"] == "taint":
-            needed = {place["to"] for place in plan["placements"] if place["from"] == step["target"]}
+            moved = [place for place in plan["placements"] if not place["pod"].startswith(stay)]
+            needed = {place["to"] for place in moved if place["from"] == step["target"]}
         missing = [name for name in sorted(needed & _bought(plan)) if (entry.plan, f"boot/{name}") not in there]
         yield from (f"{step['id']} before boot/{name} is done" for name in missing)
 

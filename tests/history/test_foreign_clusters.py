@@ -19,7 +19,7 @@ from tests.history.verdict import NothingToDoError, UnsettledError, Verdict, by_
 
 from kinema_core.model.catalog import PriceError
 
-SIMULATED = (1, 9, 34, 1008, 1079, 1109, 1111, 1153)
+SIMULATED = (1, 9, 34, 1008, 1079, 1109, 1111, 1153, 500131)
 """Seeds of which most once found something: a plan that ended dearer than it began, a roll that kept a pod waiting for
 ten minutes, a daemon whose sidecar no new node had room for, a workload that others edit."""
 REAL = (600009, 600020, 600030, 600034)
