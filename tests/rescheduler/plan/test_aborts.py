@@ -144,6 +144,24 @@ async def test_a_restless_workload_holds_itself_only(restless: str) -> None:
     assert world.memory.workloads["Deployment/shop/web"].replicas == 2
 
 
+async def test_a_node_that_cannot_be_emptied_is_not_closed() -> None:
+    """A pod of a workload that is left alone stays there: no other pod is moved off it for nothing."""
+    before = cluster(
+        node("n1"),
+        node("n2"),
+        node("n3"),
+        deployed("web", ["n2", "n3"], cpu=500),
+        deployed("api", ["n3"], cpu=500),
+    )
+    to = {pod.key: "n1" for pod in before.pods}
+    world = World(before, plan_for(before, offers(), to=to, delete=["n2", "n3"]), limits=Limits(pods_ready_seconds=60))
+    world.memory.never_ready_workloads.add("Deployment/shop/web")
+    await world.completes("n1", "n2", "n3")
+    assert [intent.step.target for intent in world.intents("taint")] == ["n2"]
+    assert world.verdicts()["keep/n3"] == "not-empty"
+    assert world.memory.pods["shop/api-0"].node == "n3"
+
+
 async def test_a_new_node_without_a_ready_pod_is_done_without() -> None:
     """What starts no pod is given back, its exchange is dropped, the others are made, and the rest is planned again."""
     before = cluster(

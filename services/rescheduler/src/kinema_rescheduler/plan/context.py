@@ -125,7 +125,7 @@ class ExecutionContext:
 
     @cached_property
     def to_close(self) -> tuple[Closing, ...]:
-        """Return those that have yet to be closed: they are there, and may go by the rules of now."""
+        """Return those that have yet to be closed: they are there, may go by the rules of now, and can be emptied."""
         return tuple(
             one
             for one in self.closings
@@ -133,7 +133,18 @@ class ExecutionContext:
             and not self.kept(one.node)
             and self.cluster.node(one.node) is not None
             and self.mobility.deletable.get(one.node) is None
+            and one.node not in self.left_on
         )
+
+    @cached_property
+    def left_on(self) -> Mapping[str, str]:
+        """Return the nodes with a pod of a workload that is left alone, and the first such pod by key."""
+        left = [
+            (pod.node, pod.key)
+            for pod in self.alive.values()
+            if pod.node is not None and self.skipped(self.cluster.workload_key_of(pod))
+        ]
+        return dict(sorted(left, reverse=True))
 
     @cached_property
     def closed(self) -> frozenset[str]:

@@ -102,9 +102,13 @@ def never_closed(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
     """State why nodes that were to go were not even closed, once all others are dealt with."""
     bodies: list[StepFailed] = []
     for one in ctx.closings:
-        why = ctx.mobility.deletable.get(one.node)
-        if why is not None and ctx.progress(taint_id(one.node)) is None and not ctx.kept(one.node):
+        if ctx.progress(taint_id(one.node)) is not None or ctx.kept(one.node):
+            continue
+        why, pod = ctx.mobility.deletable.get(one.node), ctx.left_on.get(one.node)
+        if why is not None:
             bodies += ctx.verdict(keep_id(one.node), "off-limits", why)
+        elif pod is not None:
+            bodies += ctx.verdict(keep_id(one.node), "not-empty", f"left alone: {pod}")
     return tuple(bodies)
 
 
