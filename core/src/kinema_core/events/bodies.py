@@ -286,6 +286,26 @@ class UsageTotals(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """Those of them in which usage was above the need that the earlier judgement states."""
 
 
+class ReplicasExpected(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """Pods that a workload is expected to have."""
+
+    workload: str
+    replicas: tuple[int, ...]
+    """At most so many, in one step after the other."""
+
+
+class ReplicasAhead(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """Replicas that workloads are expected to have, where their number rises and falls at the same time every day.
+
+    The steps begin a little before the forecast was made: what was expected by then and did not come is not waited for.
+    """
+
+    start: datetime
+    """When the first step begins."""
+    step_seconds: float
+    workloads: tuple[ReplicasExpected, ...]
+
+
 class ForecastMade(Body, frozen=True, kw_only=True):
     """Forecasts for the iteration's state `version`."""
 
@@ -298,6 +318,8 @@ class ForecastMade(Body, frozen=True, kw_only=True):
     judged: tuple[WorkloadJudged, ...] = ()
     """Those judged in this iteration; of others the newest judgement holds."""
     totals: tuple[UsageTotals, ...] = ()
+    ahead: ReplicasAhead | None = None
+    """Null: nothing is looked for, or less than two days are known."""
 
 
 class NoPlanFound(Body, frozen=True, kw_only=True):

@@ -43,6 +43,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Age of a judgement from which it is made again."""
     max_age_seconds: float = 86_400.0
     """Age of a judgement from which it counts no longer; until then it holds while there is no usage."""
+    ahead_hours: float = 0.0
+    """Span ahead for which the number of replicas is forecast, 0 to 24, where it rises and falls at the same time every
+    day. Plans then keep and buy room for what will be needed soon. 0: no look ahead."""
+    ahead_share: float = 0.5
+    """Share of the last seven days, and two days at least, on which a workload had so many replicas at that time."""
     workloads_per_iteration: int = 250
     """Workloads that are judged in one iteration; the oldest judgements go first."""
     stale_event_seconds: float = 900.0
@@ -59,13 +64,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ):
             if not 0 < getattr(self, name) <= most:
                 raise ValueError(f"{name} is {getattr(self, name)}: use more than 0 and at most {most}")
-        if not 0 <= self.least_age_seconds <= _MOST_DAYS * _DAY:
-            raise ValueError(f"least_age_seconds is {self.least_age_seconds}: use 0 to {_MOST_DAYS * _DAY}")
+        for name, most in (
+            ("least_age_seconds", _MOST_DAYS * _DAY),
+            ("least_coverage", 1),
+            ("ahead_hours", 24),
+            ("ahead_share", 1),
+        ):
+            if not 0 <= getattr(self, name) <= most:
+                raise ValueError(f"{name} is {getattr(self, name)}: use 0 to {most}")
         for name in ("cpu_risk", "memory_risk"):
             if not 0 < getattr(self, name) <= 0.5:
                 raise ValueError(f"{name} is {getattr(self, name)}: use more than 0 and at most 0.5")
-        if not 0 <= self.least_coverage <= 1:
-            raise ValueError(f"least_coverage is {self.least_coverage}: use 0 to 1")
         if self.workloads_per_iteration < 1:
             raise ValueError(f"workloads_per_iteration is {self.workloads_per_iteration}: use 1 or more")
         try:
@@ -92,6 +101,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             refresh=timedelta(seconds=self.refresh_seconds),
             max_age=timedelta(seconds=self.max_age_seconds),
             batch=self.workloads_per_iteration,
+            ahead_hours=self.ahead_hours,
+            ahead_share=self.ahead_share,
         )
 
     @property

@@ -19,6 +19,7 @@ from kinema_core.model.purpose import purpose_of
 from kinema_decider.logic.adapt import Adapted, adapt
 from kinema_decider.logic.limits import Limits
 from kinema_decider.logic.memory import Memory
+from kinema_decider.logic.undone import undone_in
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,12 @@ class DecisionInput:
         deleted = {node.name for node in self.adapted.plan.nodes if node.action == "delete"}
         kept = sum(price for name, price in self.prices.items() if name not in deleted)
         return kept + self.booted
+
+    @cached_property
+    def undone_in(self) -> float | None:
+        """Return in how many seconds expected replicas undo the plan; None: they do not."""
+        offers = {offer.name: offer for offer in self.offers}
+        return undone_in(self.adapted.plan, self.cluster, offers, self.memory.ahead, self.now)
 
     @cached_property
     def freed(self) -> Fraction:

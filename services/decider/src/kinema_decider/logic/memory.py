@@ -15,14 +15,16 @@ from kinema_core.events import (
     ExecutionCompleted,
     ExecutionPaused,
     ExecutionResumed,
+    ForecastMade,
     Offer,
     Plan,
     PlanAccepted,
     PlanApprovalRequested,
     PlanRejected,
+    ReplicasAhead,
     is_unfinished,
 )
-from kinema_decider.logic.boot_times import BootTimes
+from kinema_core.model.boot_times import BootTimes
 from kinema_decider.logic.gain import Aim, aim_of, brought
 
 REMEMBERED: Final = (
@@ -31,6 +33,7 @@ REMEMBERED: Final = (
     "plan-rejected",
     "plan-approval-requested",
     "catalog-published",
+    "forecast-made",
     "step-started",
     "step-succeeded",
     "execution-completed",
@@ -72,6 +75,8 @@ class Memory:
     ineffective: int = 0
     """How many executions in a row, up to the last, were without effect."""
     boot_times: BootTimes = field(default_factory=BootTimes)
+    ahead: ReplicasAhead | None = None
+    """Replicas that the newest forecast expects."""
     aim: Aim | None = None
     """What the plan that is executed is to save; None where its proposal is not in the log."""
     proposals: Mapping[str, Proposal] = field(default_factory=lambda: MappingProxyType({}))
@@ -103,6 +108,8 @@ def remember(memory: Memory, event: Event) -> Memory:
             memory = replace(
                 memory, executing=None, unfinished=rest, ended=event.time, ineffective=ineffective, aim=None
             )
+        case ForecastMade(ahead=ahead):
+            memory = replace(memory, ahead=ahead)
         case ExecutionPaused() as pause:
             memory = replace(memory, paused=pause)
         case ExecutionResumed():

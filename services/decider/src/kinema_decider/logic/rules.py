@@ -256,15 +256,23 @@ def payback(case: DecisionInput) -> Rejection | None:
     """Reject a plan whose change costs more than it saves while it is expected to last.
 
     The change costs nodes side by side, temporary nodes, both from their order on, and restarts. A plan that only
-    changes requests earns the price of the room that it frees.
+    changes requests earns the price of the room that it frees. A plan that takes away room which replicas will need
+    again, as the forecast expects them, lasts until then at most, and what it deletes is bought back: boots and their
+    time count once more.
     """
     limits, plan = case.limits, case.plan
     cost = case.disruption_cost
     hourly = case.freed if case.only_resizes else case.cost_now - case.cost_new
-    saved = hourly * share(limits.expected_plan_lifetime_seconds) / 3600
+    life, undone = share(limits.expected_plan_lifetime_seconds), case.undone_in
     times = case.memory.boot_times
     booting = sum((price * times.seconds(offer) for offer, price in case.boots.items()), Fraction(0)) / 3600
     double_run = sum(case.boots.values()) * share(limits.transition_seconds) / 3600 + booting
+    if undone is not None and share(undone) < life:
+        life = share(undone)
+        double_run += max(0, hourly) * (share(limits.transition_seconds) + times.seconds()) / 3600
+    else:
+        undone = None
+    saved = hourly * life / 3600
     restarts = cost * share(limits.restart_watt_hours if case.energy else limits.restart_price_usd) * MICRO
     price = double_run + restarts
     if saved >= price:
@@ -272,13 +280,16 @@ def payback(case: DecisionInput) -> Rejection | None:
     unit, per = ("Wh", "watt_hours") if case.energy else ("USD", "usd")
     return _reject(
         "payback",
-        f"the change costs {whole(price):.6f} {unit} and saves {whole(saved):.6f} {unit} before the next one",
-        "a larger saving, fewer moves, or a longer expected_plan_lifetime_seconds",
+        f"the change costs {whole(price):.6f} {unit} and saves {whole(saved):.6f} {unit} before the next one"
+        + ("" if undone is None else f": expected replicas need the room again in {undone:.0f} s"),
+        "a larger saving, fewer moves, "
+        + ("or a longer expected_plan_lifetime_seconds" if undone is None else "or a later rise of the replicas"),
         **{
             f"saved_{per}": whole(saved),
             f"double_run_{per}": whole(double_run),
             f"restarts_{per}": whole(restarts),
             **({f"booting_{per}": whole(booting)} if times.last else {}),
+            **({} if undone is None else {"undone_in_seconds": round(undone, 3)}),
         },
         restarts=plan.moves + plan.restarts + case.stops,
         restart_risk=float(cost),

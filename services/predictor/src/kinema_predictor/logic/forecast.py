@@ -31,6 +31,7 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.vocabulary import GITOPS
+from kinema_predictor.logic.ahead import replicas_ahead
 from kinema_predictor.logic.checking import Check, checked
 from kinema_predictor.logic.history import History
 from kinema_predictor.logic.judging import RESOURCES, Judged, RefusedError, Resource, Risk, judge
@@ -72,6 +73,10 @@ class Rules:
     """Age of a judgement from which it counts no longer."""
     batch: int = 250
     """Workloads that are judged in one iteration: the oldest judgements go first."""
+    ahead_hours: float = 0.0
+    """Span for which the number of replicas is forecast; 0: it is not."""
+    ahead_share: float = 0.5
+    """Share of the days on which a workload had so many replicas at the same time."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +196,7 @@ def forecasts(
         totals=_totals(
             counted, checked(history, {key: memory.judged[key] for key in sorted(news) if key in memory.judged})
         ),
+        ahead=replicas_ahead(cluster, history, rules.ahead_hours, rules.ahead_share),
     )
 
 

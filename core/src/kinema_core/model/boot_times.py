@@ -51,7 +51,7 @@ class BootTimes:
             case _:
                 return self
 
-    def seconds(self, offer: str) -> Fraction:
-        """Return the mean boot time of an offer, or of all where it was never booted; 0 where nothing was."""
+    def seconds(self, offer: str = "") -> Fraction:
+        """Return the mean boot time of an offer, of all where it was never booted or none is named; 0 without boots."""
         times = self.last.get(offer) or tuple(chain.from_iterable(self.last.values()))
         return Fraction(sum(times, timedelta()) // _MICROSECOND, 1_000_000 * len(times)) if times else Fraction(0)
