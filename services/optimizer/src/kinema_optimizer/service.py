@@ -19,8 +19,11 @@ from kinema_core.events import (
     NoPlanFound,
     Offer,
     Plan,
+    ReplicasAhead,
     WorkloadForecast,
 )
+from kinema_core.model.boot_times import BootTimes
+from kinema_core.model.catalog import PriceError
 from kinema_core.model.cluster import Cluster, fold
 from kinema_core.model.commitments import offers_left
 from kinema_core.model.foreign import beside_its_autoscaler
@@ -30,7 +33,15 @@ from kinema_optimizer.policies.answers import Memories, evaluated
 from kinema_optimizer.policies.policy import Policy, Tick
 from kinema_optimizer.policies.registry import USES_USAGE, policy_named
 from kinema_optimizer.process.client import InThread, Solver, in_thread
-from kinema_optimizer.process.job import Job, is_refusal, recorded_failure, recorded_solve, repeat_failure
+from kinema_optimizer.process.job import (
+    Job,
+    is_refusal,
+    price_missing,
+    recorded_failure,
+    recorded_solve,
+    repeat_failure,
+)
+from kinema_optimizer.request.ahead import room_ahead
 from kinema_optimizer.request.known import Refusals, left_to_others
 from kinema_optimizer.request.stock import StockOuts
 from kinema_optimizer.settings import NAME, Settings
@@ -44,7 +55,17 @@ class Optimizer:
 
     name = NAME
     past = None
-    consumes = ("catalog-published", "iteration-started", "forecast-made", "step-failed", "policy-evaluated")
+    consumes = (
+        "catalog-published",
+        "iteration-started",
+        "forecast-made",
+        "step-started",
+        "step-succeeded",
+        "step-failed",
+        "execution-completed",
+        "execution-aborted",
+        "policy-evaluated",
+    )
 
     def __init__(
         self, settings: Settings, solving: Solver | None = None, stop: Callable[[], StopRule] | None = None
@@ -57,6 +78,8 @@ class Optimizer:
         self._delegated = False
         self._refusals = Refusals()
         self._stock_outs = StockOuts()
+        self._boot_times = BootTimes()
+        self._ahead: ReplicasAhead | None = None
         self._stop = stop or (lambda: ClockStop(settings.planning.time_limit_seconds))
         chosen, usable = settings.policy, settings.planning.usable
         delay = chosen.delay_seconds
@@ -74,12 +97,15 @@ class Optimizer:
         return fold(state, event)
 
     def recall(self, event: Event) -> None:
-        """Keep the newest catalog, what was refused or sold out, and what policies remember."""
+        """Keep the newest catalog and forecast, boot times, what was refused or sold out, what policies remember."""
         self._memories = self._memories.after(event)
         self._refusals = self._refusals.after(event, self._planning.refused_seconds)
         self._stock_outs = self._stock_outs.after(event, self._planning.stock_out_seconds)
+        self._boot_times = self._boot_times.after(event)
         if isinstance(event.body, CatalogPublished):
             self._offers, self._delegated = event.body.offers, event.body.delegated
+        elif isinstance(event.body, ForecastMade):
+            self._ahead = event.body.ahead
 
     def wants(self, event: Event) -> Want:
         """The state that the iteration was started on; none for what is not answered."""
@@ -101,7 +127,13 @@ class Optimizer:
         tick = Tick(state, offers, moment.now, usage=state.usage, options=self._planning.mobility)
         if self._policy is None:
             planning = self._planning.for_a_rest() if rest_of else self._planning
-            job = Job(state, offers, moment.now, planning, mode, forecasts, self._broker)
+            try:
+                ahead = room_ahead(
+                    self._ahead, state, offers, moment.now, boot_times=self._boot_times, settings=planning
+                )
+            except PriceError as error:
+                return [price_missing(mode, version, str(error))]
+            job = Job(state, offers, moment.now, planning, mode, forecasts, self._broker, ahead)
             answers: list[AnyBody] = [await self._answer(job, moment.recorded)]
         else:
             answers = list(await self._ruled(self._policy, tick, mode, moment.recorded))

@@ -56,6 +56,11 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """A plan to save leaves room in every zone for so many more of the largest pods for which there is room now, in one
     piece on a node; it buys none where there is none. Pods count that request only CPU and memory. Not where the window
     names `headroom` or `usable` is set, nor while pending pods could use the room. 0: none is left."""
+    transition_seconds: float = 300.0
+    """Time, beyond the boot, for which a node that is deleted and bought back costs twice. Room for replicas that the
+    forecast expects sooner than this pays (`ahead_hours` of the predictor) is kept. As the decider's."""
+    restart_price_usd: float = 0.0001
+    """Assumed cost of one restarted pod, for the same. As the decider's."""
     move_jobs: bool = False
     """Pods of Jobs may be moved."""
     allow_spot: bool = False
@@ -113,7 +118,7 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         for name in ("time_limit_seconds", "rest_seconds"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be above 0")
-        for name in ("refused_seconds", "stock_out_seconds"):
+        for name in ("refused_seconds", "stock_out_seconds", "transition_seconds", "restart_price_usd"):
             seconds: float = getattr(self, name)
             if not (math.isfinite(seconds) and seconds >= 0):
                 message = f"{name} is {seconds}: it must not be below 0"

@@ -38,7 +38,7 @@ from kinema_optimizer.planning.portfolio import SOON, is_dense, least_cost
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.rules.redundancy import is_kept
-from kinema_optimizer.request.headroom import FLOOR, NAMESPACE, ROOM, USABLE
+from kinema_optimizer.request.headroom import AHEAD, FLOOR, NAMESPACE, ROOM, USABLE
 from kinema_optimizer.request.objective import MICRO
 from kinema_optimizer.search import kernels
 from kinema_optimizer.solvers.stopping import KERNELS, PRICING, StepStop, StopRule
@@ -105,7 +105,12 @@ UNPRICED: Final = {
     "unknown-node": "the node has no price",
 }
 """Code of a held pod → why lifting what holds it has no price."""
-_PLACEHOLDERS: Final = {FLOOR: "minimum nodes", ROOM: "headroom", USABLE: "usable resources"}
+_PLACEHOLDERS: Final = {
+    AHEAD: "replicas that are expected",
+    FLOOR: "minimum nodes",
+    ROOM: "headroom",
+    USABLE: "usable resources",
+}
 _PARTS: Final[Mapping[str, Callable[[PlacementRules], PlacementRules]]] = {
     "host ports": relaxed_cluster.no_host_ports,
     "node selectors and node affinity": relaxed_cluster.no_node_rules,

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kinema_core.events import ConstraintCost, Mode, Offer, Plan, Solve, Stop, WorkloadForecast
+from kinema_core.events import ConstraintCost, Mode, Offer, Plan, Pod, Solve, Stop, WorkloadForecast
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_optimizer.bounds.certificate import lower_bound
@@ -63,6 +63,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     settings: PlanningSettings,
     mode: Mode = "reschedule",
     forecasts: tuple[WorkloadForecast, ...] = (),
+    ahead: tuple[Pod, ...] = (),
     stop: StopRule | None = None,
     progress: Report | None = None,
     task_pool: TaskPool | None = None,
@@ -77,6 +78,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
         settings: time limit, windows, and what may move.
         mode: `autoscale` only adds nodes for pending pods.
         forecasts: new requests; those that cannot be applied are left out.
+        ahead: placeholders for replicas that are expected soon.
         stop: when to end the solve; by default the clock after the settings' time limit. That of a recorded solve
             also reports its seconds.
         progress: called with each incumbent and bound.
@@ -88,7 +90,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     """
     stop = stop or ClockStop(settings.time_limit_seconds, pricing=PRICING_SHARE)
     watch = Watch()
-    request = Request(cluster, offers, now, settings, mode, stop)
+    request = Request(cluster, offers, now, settings, mode, stop, ahead)
     report, choice = watch.reporting(progress, stop), settings.choice
     with stop.part(FIRST_SHARE) if choice is not None else nullcontext():
         made = _make_no_dearer(request, forecasts, task_pool, stop, report)

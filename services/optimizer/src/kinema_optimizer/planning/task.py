@@ -50,6 +50,8 @@ class Request:
     settings: PlanningSettings
     mode: Mode
     stop: StopRule
+    ahead: tuple[Pod, ...] = ()
+    """Placeholders for replicas that are expected soon."""
 
     def _on_sale(self) -> tuple[Offer, ...]:
         """Return the offers, with none available of those whose nodes would not be Kinema's; they still have prices."""
@@ -61,7 +63,7 @@ class Request:
     def task(self, forecasts: tuple[WorkloadForecast, ...]) -> Task:
         """Return the request with these new requests, restated and compiled."""
         settings = self.settings
-        objective = settings.objective(self.now)
+        objective = replace(settings.objective(self.now), expected=len(self.ahead))
         most = self._most_moves()
         if most is not None:
             forecasts, left = affordable(forecasts, self.cluster, most)
@@ -75,7 +77,7 @@ class Request:
             objective,
             limits=settings.limits,
             usable=settings.usable,
-            left=self._room_to_leave(cluster, objective, forecasts),
+            left=(*self._room_to_leave(cluster, objective, forecasts), *self.ahead),
             growth=self._growth(),
         )
         question = Question(

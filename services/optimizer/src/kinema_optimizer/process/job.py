@@ -26,6 +26,7 @@ from kinema_core.events import (
     NoPlanFound,
     Offer,
     Plan,
+    Pod,
     Solve,
     Stop,
     WorkloadForecast,
@@ -56,11 +57,13 @@ class Job:
     forecasts: tuple[WorkloadForecast, ...] = ()
     broker: RuntimeSettings | None = None
     """Whose work queue shares the search among processes; None: it is not shared."""
+    ahead: tuple[Pod, ...] = ()
+    """Placeholders for replicas that are expected soon."""
 
     def pack(self) -> bytes:
         """Return the job as bytes for a child process."""
-        rest = (self.cluster.version, self.offers, self.now, self.settings, self.mode, self.forecasts, self.broker)
-        return pickle.dumps((tuple(all_objects(self.cluster)), *rest), protocol=5)
+        asked = (self.offers, self.now, self.settings, self.mode, self.forecasts, self.broker, self.ahead)
+        return pickle.dumps((tuple(all_objects(self.cluster)), self.cluster.version, *asked), protocol=5)
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ def solve(
             settings=job.settings,
             mode=job.mode,
             forecasts=job.forecasts,
+            ahead=job.ahead,
             stop=stop,
             progress=progress,
             task_pool=task_pool,
@@ -112,7 +116,7 @@ def salvage(job: Job, failure: Failure, incumbent: IncumbentReport | None) -> Pl
     if incumbent is None:
         return none
     try:
-        request = Request(job.cluster, job.offers, job.now, job.settings, job.mode, SalvageStop())
+        request = Request(job.cluster, job.offers, job.now, job.settings, job.mode, SalvageStop(), job.ahead)
         report = solve_of(failure, incumbent, job.settings.seed)
         plan = plan_from(request, incumbent=incumbent, solve=report, forecasts=job.forecasts)
     except UnsoundPlanError:

@@ -22,8 +22,10 @@ NAMESPACE: Final = "kinema.io~headroom"
 ROOM: Final = "room-"
 LEFT: Final = "room-left-"
 USABLE: Final = "usable-"
+AHEAD: Final = "ahead-"
 FLOOR: Final = "floor-"
-"""Beginnings of the names of placeholders: room kept free, room that is left, usable resources, minimum nodes."""
+"""Beginnings of the names of placeholders: room kept free, room that is left, usable resources, replicas that are
+expected, minimum nodes."""
 LOWEST: Final = -(2**31)
 """Priority of a placeholder: whatever it competes with comes first."""
 _MOST: Final = 10_000

@@ -83,6 +83,8 @@ class Objective:
     """Millionths of the objective's unit per move; None: the search chooses one, see `least_cost`."""
     max_moves: int | None = None
     headroom: tuple[Headroom, ...] = ()
+    expected: int = 0
+    """Number of the replicas that are expected soon and have room kept free for them."""
     least_cost: bool = False
     """Where moves have no price, they get none from the search: within 0.1% of the least cost, fewest moves."""
 
@@ -98,6 +100,8 @@ class Objective:
         if self.max_moves is not None:
             parts.append(f"at most {self.max_moves} move{'' if self.max_moves == 1 else 's'}")
         parts += [one.text for one in self.headroom]
+        if self.expected:
+            parts.append(f"room for {self.expected} expected replica{'' if self.expected == 1 else 's'}")
         return ", ".join(parts)
 
 
