@@ -13,6 +13,7 @@ from kinema_core.events import (
     Event,
     ExecutionAborted,
     ExecutionCompleted,
+    ForecastMade,
     IterationSkipped,
     IterationStarted,
     Mode,
@@ -21,12 +22,14 @@ from kinema_core.events import (
     PlanAccepted,
     PlanApprovalRequested,
     PlanRejected,
+    ReplicasAhead,
     StepFailed,
     StepStarted,
     StepSucceeded,
     is_unfinished,
     kind_of_type,
 )
+from kinema_core.model.boot_times import BootTimes
 from kinema_observer.logic.settings import LoopSettings
 
 Phase: TypeAlias = Literal["planning", "held", "executing"]
@@ -35,6 +38,7 @@ BODIES: Final = (
     IterationStarted,
     IterationSkipped,
     NodeDeletionRequested,
+    ForecastMade,
     NoPlanFound,
     PlanRejected,
     PlanApprovalRequested,
@@ -53,6 +57,8 @@ _FORGET: Final = timedelta(days=2)
 _KEPT_ENDS: Final = 64
 """Ended autoscale iterations remembered; each matters for a minute or so."""
 _NODE_OPERATIONS: Final = ("boot", "delete")
+AHEAD: Final = "ahead"
+"""Reason of an iteration for replicas that are expected."""
 _UNTIMELY: Final = ("drift", "executing")
 """Rules of the decider that say nothing against a plan but that something else had come first."""
 
@@ -120,6 +126,11 @@ class LogView:
     """The plan that was executed last, where its rest is to be planned again."""
     started: tuple[int, int] = (0, 0)
     """The last version that an iteration began on, and how many did."""
+    boot_times: BootTimes = field(default_factory=BootTimes)
+    ahead: ReplicasAhead | None = None
+    """Replicas that the newest forecast expects."""
+    prepared: datetime | None = None
+    """When an iteration last began for replicas that are expected."""
 
     def running(self, now: datetime, settings: LoopSettings) -> tuple[Iteration, ...]:
         """Return the iterations that have neither ended nor passed their deadline, oldest first."""
@@ -129,7 +140,8 @@ class LogView:
 
 def fold(view: LogView, sequence: int, event: Event) -> LogView:
     """Take one LOG event into the view; pure."""
-    view = replace(view, sequence=max(view.sequence, sequence))
+    boot_times = view.boot_times.after(event)
+    view = replace(view, sequence=max(view.sequence, sequence), boot_times=boot_times)
     match event.body:
         case IterationStarted() as body:
             view = _start(view, event, body)
@@ -140,6 +152,8 @@ def fold(view: LogView, sequence: int, event: Event) -> LogView:
             view = replace(view, requested=MappingProxyType({**recent, uid: event.time}))
         case ExecutionCompleted() | ExecutionAborted():
             view = replace(_end(view, event), unfinished=_unfinished(view, event.body, event.time))
+        case ForecastMade(ahead=ahead):
+            view = replace(view, ahead=ahead)
         case NoPlanFound() | PlanRejected():
             view = _end(view, event)
         case PlanApprovalRequested():
@@ -180,6 +194,7 @@ def _start(view: LogView, event: Event, body: IterationStarted) -> LogView:
         iterations=MappingProxyType(alive),
         unfinished=replace(rest, due=rest.due and body.mode != "reschedule") if rest is not None else None,
         skipped=None,
+        prepared=event.time if body.reason == AHEAD else view.prepared,
         started=(body.version, count + 1 if body.version == version else 1),
     )
 

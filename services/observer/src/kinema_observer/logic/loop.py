@@ -11,10 +11,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from kinema_core.events import FrozenMap, IterationSkipped, IterationStarted, Node, NodeDeletionRequested, Pod
+from kinema_core.model.ahead import more_within
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
 from kinema_core.model.quarantine import quarantine_of
-from kinema_observer.logic.logview import Ended, Iteration, LogView
+from kinema_observer.logic.logview import AHEAD, Ended, Iteration, LogView
 from kinema_observer.logic.settings import LoopSettings
 from kinema_observer.logic.stability import Refusal, contradiction, refusal, unrest, unschedulable
 
@@ -84,7 +85,7 @@ def _decide(moment: _Moment, memory: Memory) -> Decision:
     memory = Memory() if restless is not None else Memory(memory.stable_since or now)
     empty, occupied = _disrupted_nodes(cluster)
     deletions = _deletions(moment, empty)
-    start = _autoscale(moment) or (_continue(moment) if occupied is None else None)
+    start = _autoscale(moment) or _prepare(moment) or (_continue(moment) if occupied is None else None)
     if start is None:
         obstacle = occupied or _obstacle(moment, restless, memory)
         if obstacle is not None:
@@ -167,6 +168,30 @@ def _autoscale(moment: _Moment) -> IterationStarted | None:
         reason="unschedulable-pods",
         figures=FrozenMap(figures),
         pods=pods,
+        purpose="room",
+    )
+
+
+def _prepare(moment: _Moment) -> IterationStarted | None:
+    """Return an iteration for replicas that are expected before a node ordered now would be Ready; once in a step.
+
+    It is an autoscale iteration without pods: it moves nothing, and its plan buys room where there is too little.
+    """
+    view, now = moment.view, moment.now
+    if view.ahead is None or any(item.mode == "autoscale" or item.phase == "executing" for item in moment.running):
+        return None
+    if view.prepared is not None and (now - view.prepared).total_seconds() < view.ahead.step_seconds:
+        return None
+    seconds = float(view.boot_times.seconds()) + moment.settings.ahead_margin_seconds
+    more = more_within(view.ahead, moment.cluster, now, seconds)
+    if not more:
+        return None
+    figures = {"expected": sum(more.values()), "workloads": len(more), "within_seconds": round(seconds, 3)}
+    return IterationStarted(
+        mode="autoscale",
+        version=moment.cluster.version,
+        reason=AHEAD,
+        figures=FrozenMap(figures),
         purpose="room",
     )
 

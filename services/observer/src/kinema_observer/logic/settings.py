@@ -25,6 +25,9 @@ class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Least time between the end of one reschedule iteration and the next one."""
     autoscale_retry_seconds: float = 60.0
     """Time for which pods that an ended autoscale iteration covered wait before they are the reason for another."""
+    ahead_margin_seconds: float = 300.0
+    """Time, beyond what boots take, from which on room is bought for replicas that the forecast expects (`ahead_hours`
+    of the predictor)."""
     iteration_deadline_seconds: float = 900.0
     """An iteration without a decision after this time counts as abandoned."""
     approval_seconds: float = 3600.0
