@@ -82,6 +82,11 @@ async def test_a_node_goes_unless_its_room_is_needed_soon() -> None:
     assert isinstance(await answer(wide(), rising(5, 7)), NoPlanFound)
 
 
+async def test_plans_that_save_buy_nothing_for_the_rise() -> None:
+    """What lacks is bought by an iteration for it, so that a plan which moves pods is never for room."""
+    assert isinstance(await answer(wide(), rising(5, 10)), NoPlanFound)
+
+
 async def test_nodes_are_booted_before_the_rise_and_nothing_moves() -> None:
     """Ten pods need a third node; the plan is for room, and names nothing that does not exist."""
     plan = await answer(wide(), rising(5, 10), mode="autoscale")

@@ -106,7 +106,8 @@ def without_placeholders(plan: Plan) -> Plan:
 
 def brings_room(plan: Plan) -> bool:
     """Return whether a pending pod gets a place; room that a plan only leaves does not count."""
-    return any(one.source is None and not one.pod.startswith(f"{NAMESPACE}/{LEFT}") for one in plan.placements)
+    only_left = (f"{NAMESPACE}/{LEFT}", f"{NAMESPACE}/{AHEAD}")
+    return any(one.source is None and not one.pod.startswith(only_left) for one in plan.placements)
 
 
 def _is_placeholder(key: str) -> bool:

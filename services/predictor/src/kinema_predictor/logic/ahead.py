@@ -36,7 +36,7 @@ def replicas_ahead(cluster: Cluster, history: History, hours: float, share: floa
         return None
     seconds = history.step_seconds
     day, before = round(DAY_SECONDS / seconds), math.ceil(GRACE.total_seconds() / seconds)
-    days = min(_MOST_DAYS, (history.steps - before) // day)
+    days = min(_MOST_DAYS, history.steps // day)
     if days < LEAST_DAYS:
         return None
     coming = min(day, math.ceil(hours * 3600 / seconds))
