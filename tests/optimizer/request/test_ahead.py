@@ -109,7 +109,9 @@ def test_expected_pods_go_where_a_pod_of_theirs_may() -> None:
 def placed(state: Cluster, ahead: ReplicasAhead, boot_times: BootTimes | None = None, **settings: float) -> Any:
     """Placeholders for what is expected."""
     planning = unguarded(**settings)
-    return room_ahead(ahead, state, ON_SALE, NOW, boot_times=boot_times or BootTimes(), settings=planning)
+    return room_ahead(
+        ahead, state, ON_SALE, NOW, mode="autoscale", boot_times=boot_times or BootTimes(), settings=planning
+    )
 
 
 def test_the_horizon_follows_from_boots_restarts_and_prices() -> None:

@@ -129,7 +129,13 @@ class Optimizer:
             planning = self._planning.for_a_rest() if rest_of else self._planning
             try:
                 ahead = room_ahead(
-                    self._ahead, state, offers, moment.now, boot_times=self._boot_times, settings=planning
+                    self._ahead,
+                    state,
+                    offers,
+                    moment.now,
+                    mode=mode,
+                    boot_times=self._boot_times,
+                    settings=planning,
                 )
             except PriceError as error:
                 return [price_missing(mode, version, str(error))]
