@@ -13,8 +13,8 @@ import argparse
 import asyncio
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -22,10 +22,12 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from kinema_core.events import UsageResampled
+from kinema_core.events import AnyBody, Event, UsageResampled
+from kinema_core.model.cluster import Cluster
 from kinema_core.model.usage import Amounts, resampled, step_start
 from kinema_core.runtime.settings import RuntimeSettings
-from kinema_predictor.logic.history import remember
+from kinema_core.runtime.stage import Moment
+from kinema_predictor.logic.history import History, remember
 from kinema_predictor.service import Predictor
 from kinema_predictor.settings import Settings
 from kinema_sim.simulate.build import build
@@ -129,6 +131,21 @@ def _step(pods: Mapping[str, int], start: datetime) -> UsageResampled:
     return resampled({key: Amounts(count, 100, 2**28) for key, count in pods.items()}, start=start, step=STEP)
 
 
+class Knowing(Predictor):
+    """A predictor that knows the usage that it is told."""
+
+    history = History()
+
+    def know(self, steps: Iterable[UsageResampled]) -> None:
+        """Take in steps of usage."""
+        for one in steps:
+            self.history = remember(self.history, one, keep=KEPT)
+
+    async def handle(self, event: Event, state: Cluster | None, moment: Moment) -> Sequence[AnyBody]:
+        """See `Stage`."""
+        return await super().handle(event, state, replace(moment, past=self.history))
+
+
 class Looking(Pipeline):
     """The five services, with a predictor that looks so many hours ahead."""
 
@@ -136,17 +153,13 @@ class Looking(Pipeline):
         super().__init__(recorder.sim, view, work=work, lend=recorder.lend)
         self._recorder = recorder
         settings = Settings(runtime=RuntimeSettings(cluster=NAME), mode="off", ahead_hours=hours)
-        self._seats[0].stage = Predictor(settings)
+        self.predictor = Knowing(settings)
+        self._seats[0].stage = self.predictor
         self._begun = step_start(now_of(recorder.sim), STEP.total_seconds())
 
     def samples(self) -> Sequence[Sample]:
         """Return the cluster over time."""
         return self._recorder.samples
-
-    def know(self, steps: Iterator[UsageResampled]) -> None:
-        """Take in the usage of earlier days."""
-        for one in steps:
-            self._history = remember(self._history, one, keep=KEPT)
 
     async def _turn(self) -> None:
         while now_of(self.sim) >= self._begun + STEP:
@@ -157,7 +170,7 @@ class Looking(Pipeline):
                     for key, found in cluster.pods_by_workload.items()
                 }
                 step = _step({key: count for key, count in pods.items() if count}, self._begun)
-                self._history = remember(self._history, step, keep=KEPT)
+                self.predictor.know([step])
             self._begun += STEP
         await super()._turn()
 
@@ -171,7 +184,7 @@ def simulate(
     recorder, end = Recorder(sim), milliseconds(loaded.scenario.duration)
     view = View(sim)
     pipeline = Looking(recorder, view, hours=hours, work=work)
-    pipeline.know(known(course, step_start(now_of(sim), STEP.total_seconds())))
+    pipeline.predictor.know(known(course, step_start(now_of(sim), STEP.total_seconds())))
 
     async def days_pass() -> None:
         try:

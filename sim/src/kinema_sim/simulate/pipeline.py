@@ -52,7 +52,6 @@ from kinema_optimizer.service import Optimizer
 from kinema_optimizer.settings import PolicyName, PolicySettings
 from kinema_optimizer.settings import Settings as OptimizerSettings
 from kinema_optimizer.solvers.stopping import WorkStop
-from kinema_predictor.logic.history import History
 from kinema_predictor.service import Predictor
 from kinema_predictor.settings import Settings as PredictorSettings
 from kinema_rescheduler.kubernetes.fenced import FencedClient
@@ -325,8 +324,6 @@ class Pipeline:
             provider=InProcessProvider(sim, self._fence),
             dependencies=Dependencies(fence=self._fence),
         )
-        self._history = History()
-        """Usage that the predictor knows."""
         self._lease: Lease | None = None
         self._position = 0
         self._plans: dict[str, Plan] = {}
@@ -378,7 +375,7 @@ class Pipeline:
         cluster = self._observer.cluster or Cluster()
         state: object = None if isinstance(wanted, NoState) else cluster
         version = 0 if isinstance(wanted, NoState) else cluster.version
-        bodies = await stage.handle(event, state, Moment(self._clock.now(), past=self._history))
+        bodies = await stage.handle(event, state, Moment(self._clock.now()))
         for n, body in enumerate(bodies):
             await self.bus.publish(
                 answer(body, cause=event, service=stage.name, n=n, now=self._clock.now(), state=version)
