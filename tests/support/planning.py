@@ -7,6 +7,7 @@ from typing import Any, Final
 from kinema_optimizer.settings import PlanningSettings
 
 _UNGUARDED: Final[dict[str, Any]] = {
+    "min_savings_fraction": 0.0,
     "max_moves_fraction": 1.0,
     "redundancy": False,
     "headroom": 0,

@@ -10,6 +10,7 @@ from tests.optimizer.planned import planned as optimizer_plan
 from tests.optimizer.planning.changed_requests import filled_cluster, lowered
 from tests.optimizer.planning.test_plans import forecast
 from tests.support.builders import cluster, deployed, node, offer
+from tests.support.planning import unguarded
 
 from kinema_core.events import Offer, Plan, WorkloadForecast
 from kinema_core.model.cluster import Cluster
@@ -52,3 +53,20 @@ def test_a_workload_without_room_does_not_keep_others_from_lower_requests() -> N
     found = planned(state, (offer(price=50_000),), falls)
     assert ([one.workload for one in found.resizes], found.restarts) == (["Deployment/shop/half"], 1)
     assert changes(found) == ({"keep"}, 0)
+
+
+def test_requests_fall_in_place_where_a_plan_saves_too_little_to_be_accepted() -> None:
+    """A machine that is 4% cheaper is not worth the moves that a decider would refuse; smaller requests do not wait.
+
+    Nor does a small saving without smaller requests become none: an operator may approve it.
+    """
+    state = cluster(node("n1", price="0.05"), deployed("web", ["n1"] * 2, cpu=1000))
+    dearer, falls = (offer(price=48_000),), (forecast("web", cpu=1000, after=900),)
+    careful = unguarded(min_savings_fraction=0.1)
+    found = optimizer_plan(state, dearer, work=20, forecasts=falls, settings=careful)
+    assert ([one.workload for one in found.resizes], *changes(found)) == (["Deployment/shop/web"], {"keep"}, 0)
+    alone = optimizer_plan(state, dearer, work=20, settings=careful)
+    moved = optimizer_plan(state, dearer, work=20, forecasts=falls, settings=unguarded())
+    enough = optimizer_plan(state, (offer(price=44_000),), work=20, forecasts=falls, settings=careful)
+    assert all(one.cost.after < one.cost.before for one in (alone, moved, enough))
+    assert all(changes(one)[0] == {"boot", "delete"} for one in (alone, moved, enough))

@@ -86,6 +86,9 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     max_moves_fraction: float = 0.25
     """Most pods that a plan to save moves or restarts, as a share of all pods; above 0, ten pods always may, and
     those of a cluster's only node. The decider needs the same value."""
+    min_savings_fraction: float = 0.1
+    """Share of the cost that a plan has to save. Where requests are to fall and a plan saves less, they fall in place
+    and nothing moves: a later plan saves enough. The decider needs the same value."""
     preference_price_usd: float = 0.000001
     """USD per hour that each weight point of a preferred rule is worth; W for the objective `energy`. To six decimals.
 
@@ -129,6 +132,7 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             ("max_moves", 0, _MOST_MOVES),
             ("max_moves_fraction", 0, 1),
             ("expected_use_fraction", 0, 0.9),
+            ("min_savings_fraction", 0, 1),
             ("preference_price_usd", 0, 1),
             ("seed", 0, _SEEDS - 1),
             ("workers", 1, _MOST_WORKERS),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
+from fractions import Fraction
 from typing import Final, TypeAlias
 
 import msgspec
@@ -213,9 +214,10 @@ def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) 
     again, or have no room for both copies. Workloads for which that is so, or all, keep their requests. Where the time
     is over, the plan stays as it is.
     """
-    sound = not _blocked(task.problem, plan)
-    if sound and _has_purpose(forecasts, plan):
+    sound, least = not _blocked(task.problem, plan), request.settings.min_savings_fraction
+    if sound and _has_purpose(forecasts, plan, least):
         return task, plan
+    before = round(plan.cost.before * MICRO)
     tried = [forecasts] if sound and _is_at_rest(plan) else [forecasts, raised(forecasts)]
     while tried:
         given, over = tried.pop(0), request.stop.noted(ORDER)
@@ -224,22 +226,34 @@ def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) 
         still = request.task(given)
         rest, unordered = order_once(still.problem, nothing(still.problem), over)
         stuck = tuple(unordered) or _blocked(still.problem, rest)
-        if not stuck and (not sound or (worth(rest) <= worth(plan) and _unplaced(rest) <= _unplaced(plan))):
-            return still, rest
+        no_dearer = worth(rest) <= max(worth(plan), (False, len(plan.unplaced), before))
+        if not stuck and (not sound or (no_dearer and _unplaced(rest) <= _unplaced(plan))):
+            return (task, plan) if sound and not rest.resizes and _is_saving(plan) else (still, rest)
         blocked = {one for key in stuck for one in _resized(still.problem, key)}
         if blocked and (not sound or given is forecasts):
             tried.insert(0, tuple(one for one in given if one.workload not in blocked))
     return task, plan
 
 
-def _has_purpose(forecasts: tuple[WorkloadForecast, ...], plan: Plan) -> bool:
-    """Return whether a plan saves, raises requests, places pods, or lowers requests and changes nothing else."""
-    disordered, _, after = worth(plan)
-    if rising(plan.resizes) or (not disordered and after < round(plan.cost.before * MICRO)):
+def _has_purpose(forecasts: tuple[WorkloadForecast, ...], plan: Plan, least: float) -> bool:
+    """Return whether a plan saves, raises requests, places pods, or lowers requests and changes nothing else.
+
+    Where requests are to fall, it saves only with the `least` share: a plan that is refused would keep them up.
+    """
+    disordered = worth(plan)[0]
+    if rising(plan.resizes):
+        return True
+    if not disordered and _is_saving(plan, least if lowers(forecasts) else 0.0):
         return True
     if not disordered and _is_at_rest(plan):
         return bool(plan.resizes) or not lowers(forecasts)
     return not lowers(plan.resizes) and brings_room(plan)
+
+
+def _is_saving(plan: Plan, least: float = 0.0) -> bool:
+    """Return whether a plan saves anything, and at least a share of the cost."""
+    before, after = round(plan.cost.before * MICRO), round(plan.cost.after * MICRO)
+    return after < before and after <= (1 - Fraction(str(least))) * before
 
 
 def _is_at_rest(plan: Plan) -> bool:
