@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kinema_cli.inputs import InputError, UsageError, fail, policy_named
+from kinema_cli.inputs import InputError, UsageError, fail
 from kinema_cli.output import Format, cell, emit, hourly, print_note, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from kinema_optimizer.settings import PolicyName
     from kinema_sim.simulate.run import Result
     from kinema_sim.simulate.scenario import Loaded
 
@@ -80,13 +79,20 @@ def _loaded(options: SimulateOptions) -> Loaded:
     return recorded_scenario(recording.cluster, [(item.stream, item.event) for part in streams for item in part])
 
 
-def _policies(given: Sequence[str]) -> tuple[PolicyName, ...]:
-    names = [policy_named(name.strip()) for text in given for name in text.split(",") if name.strip()]
+def _policies(given: Sequence[str]) -> tuple[str, ...]:
+    from kinema_sim.simulate.run import chosen
+
+    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
     if not names:
         raise UsageError("--policy is missing; name one or more")
     again = next((name for name in names if names.count(name) > 1), None)
     if again is not None:
         raise UsageError(f"--policy {again} is given twice")
+    for name in names:
+        try:
+            chosen(name)
+        except ValueError as error:
+            raise UsageError(f"--policy {name}: {error}") from error
     return tuple(names)
 
 
@@ -115,7 +121,7 @@ def _prepare(out: Path) -> None:
         raise InputError(f"--out {out}: {error.strerror}; name a directory that can be written") from error
 
 
-def _simulate(loaded: Loaded, names: Sequence[PolicyName], options: SimulateOptions) -> tuple[Result, ...]:
+def _simulate(loaded: Loaded, names: Sequence[str], options: SimulateOptions) -> tuple[Result, ...]:
     from kinema_sim.simulate.run import run
     from kinema_sim.simulate.scenario import milliseconds
 

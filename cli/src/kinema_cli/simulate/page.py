@@ -51,6 +51,7 @@ ROWS: Final = (
     Row("killed", "pods, for memory", lambda _, f: f.killed, "{:,.0f}"),
     Row("ready floor", "worst workload", lambda _, f: 100 * f.floor, "{:.0f}%", max),
     Row("moved", "pods, by the policy", lambda r, _: r.evictions, "{:,.0f}"),
+    Row("resized", "pods, each time", lambda r, _: r.resized, "{:,.0f}"),
     Row("disrupted", "pods below replicas", lambda r, _: r.disruptions, "{:,.0f}"),
 )
 
@@ -102,7 +103,7 @@ def _tables(results: Sequence[Result]) -> list[Table]:
 def _table(title: str, found: Sequence[tuple[Result, Figures]], *, of_phase: bool = False) -> Table:
     """Return a table without the rows in which every policy has nothing."""
     rows = []
-    for row in ROWS[:-2] if of_phase else ROWS:
+    for row in ROWS[:-3] if of_phase else ROWS:
         values = [row.value(*one) for one in found]
         if any(values):
             rows.append((row, tuple(_cell(row, value, values) for value in values)))

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from kinema_sim.controllers.base import Priority
 from kinema_sim.controllers.kubelet import Kubelets
 from kinema_sim.engine.kinds import NODE, POD
-from kinema_sim.engine.objects import Key, key_of, name_of
+from kinema_sim.engine.objects import Key, annotations_of, key_of, name_of
 from kinema_sim.engine.store import Store
-from kinema_sim.load.generator import LoadGenerator
+from kinema_sim.load.generator import WORKLOAD, LoadGenerator
 from kinema_sim.scheduler.books import amounts, pod_limits, pod_requests
 
 LOOK_MS = 15_000
@@ -27,6 +27,17 @@ class Holder:
     used: int
     request: int
     limit: int | None
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A pod that was killed."""
+
+    at_ms: int
+    workload: str
+    """`namespace/name`, where its pods follow a series."""
+    used: int
+    """Bytes."""
 
 
 def victims(holders: Sequence[Holder], has: int) -> list[Key]:
@@ -46,8 +57,7 @@ class OutOfMemory:
         self._load = load
         self._kubelets = kubelets
         self._seen: object = None
-        self.kills = 0
-        """Pods killed so far."""
+        self.killed: list[Killed] = []
         store.loop.every(LOOK_MS, self._look, priority=Priority.KUBELET)
 
     def _look(self) -> None:
@@ -72,5 +82,6 @@ class OutOfMemory:
             for key in victims(holders, has):
                 pod = self._store.find(POD, key)
                 assert pod is not None
+                workload = annotations_of(pod).get(WORKLOAD, "")
+                self.killed.append(Killed(self._store.loop.now_ms, workload, usage[key].memory_bytes))
                 self._kubelets.kill(pod, "OOMKilled")
-                self.kills += 1

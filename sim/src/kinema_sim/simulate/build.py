@@ -117,8 +117,7 @@ class _Places:
 
 
 def _install(sim: Cluster, workload: Workload, loaded: Loaded) -> None:
-    for index in range(workload.count):
-        name = workload.name if index == 0 else f"{workload.name}-{index + 1}"
+    for name in workload.names:
         points = ((("0s", workload.replicas)),) if isinstance(workload.replicas, int) else workload.replicas
         own = {WORKLOAD: f"{workload.namespace}/{name}"} if workload.usage or workload.places else {}
         app = App(

@@ -202,7 +202,7 @@ class Recorder:
             loaded=loaded,
             short=less,
             above=above,
-            killed=0 if sim.memory is None else sim.memory.kills,
+            killed=0 if sim.memory is None else len(sim.memory.killed),
         )
 
     def _pressure(self, usages: Mapping[Key, Usage]) -> tuple[int, int, int]:

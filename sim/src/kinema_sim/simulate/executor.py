@@ -49,6 +49,8 @@ class Tally:
     refused: int = 0
     """Orders that the cloud refused."""
     ticks: int = 0
+    resized: int = 0
+    """Pods that got other requests."""
 
 
 @dataclass

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -29,11 +29,13 @@ from kinema_core.events import (
     Plan,
     PlanAccepted,
     PlanRejected,
+    UsageCompacted,
+    UsageResampled,
     kind_of_type,
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.bus import Lease, Stored
-from kinema_core.runtime.envelope import answer
+from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import Moment, NoState, Stage
@@ -45,6 +47,7 @@ from kinema_kubernetes.client import Client
 from kinema_kubernetes.errors import error_of
 from kinema_kubernetes.objects import Json
 from kinema_observer.logic.changes import Changes
+from kinema_observer.sampling import MeteredUsage, UsageSampler
 from kinema_observer.service import Observer
 from kinema_observer.settings import Settings as ObserverSettings
 from kinema_optimizer.process.job import Job, solve
@@ -52,6 +55,7 @@ from kinema_optimizer.service import Optimizer
 from kinema_optimizer.settings import PolicyName, PolicySettings
 from kinema_optimizer.settings import Settings as OptimizerSettings
 from kinema_optimizer.solvers.stopping import WorkStop
+from kinema_predictor.logic.history import History
 from kinema_predictor.service import Predictor
 from kinema_predictor.settings import Settings as PredictorSettings
 from kinema_rescheduler.kubernetes.fenced import FencedClient
@@ -71,6 +75,8 @@ from kinema_sim.front.kube import KubeFront
 from kinema_sim.front.watch import Watches
 from kinema_sim.memory_bus import MemoryBus
 from kinema_sim.simulate.executor import Tally
+from kinema_sim.simulate.sizing import Sizer
+from kinema_sim.simulate.usage import READING, STEP, SimMeter
 from kinema_sim.simulate.view import View, now_of
 
 NAME: Final = "simulated"
@@ -286,11 +292,29 @@ class _Seat:
     delivered: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Requests:
+    """How requests follow usage: by the predictor, by another's rule, or not at all."""
+
+    past: tuple[UsageCompacted | UsageResampled, ...] | None = None
+    """Usage of before, where the predictor sizes."""
+    max_change: str = ""
+    """Largest change of a request that it makes at a time, as a fraction of it; empty: as by default."""
+    sizer: Sizer | None = None
+
+
 class Pipeline:
     """The five services on a simulated cluster."""
 
     def __init__(
-        self, sim: SimCluster, view: View, *, policy: PolicyName = "kinema", work: int = WORK, lend: Lend | None = None
+        self,
+        sim: SimCluster,
+        view: View,
+        *,
+        policy: PolicyName = "kinema",
+        work: int = WORK,
+        lend: Lend | None = None,
+        requests: Requests | None = None,
     ) -> None:
         self.sim = sim
         self.tally = Tally()
@@ -308,9 +332,20 @@ class Pipeline:
             health=Health("observer", NAME),
             settings=ObserverSettings(runtime=runtime, snapshot_seconds=86_400, snapshot_deltas=100_000),
         )
+        self._requests = requests or Requests()
+        mode: Literal["recommend", "apply"] = "recommend" if self._past is None else "apply"
+        change = self._requests.max_change or "0"
+        self._predictor = Predictor(PredictorSettings(runtime=runtime, mode=mode, max_request_change_fraction=change))
+        self._history, self._usage_read = History(), 0
+        settings = ObserverSettings(runtime=runtime, usage_step_seconds=STEP.total_seconds())
+        source = MeteredUsage(SimMeter(sim), STEP.total_seconds())
+        self._sampler = UsageSampler(
+            bus=self.bus, source=source, clock=self._clock, observer=self._observer, settings=settings
+        )
+        self._reading_due = self._clock.now()
         chosen = PolicySettings(name=policy)
         stages: tuple[Stage[Any], ...] = (
-            Predictor(PredictorSettings(runtime=runtime)),
+            self._predictor,
             Optimizer(OptimizerSettings(runtime=runtime, policy=chosen), WorkSolver(work), lambda: WorkStop(work)),
             Decider(DeciderSettings(runtime=runtime, limits=Limits(approval="automatic"))),
         )
@@ -335,10 +370,38 @@ class Pipeline:
             self._lease = await self.bus.acquire("rescheduler", 10**9)
             assert self._lease is not None
             self._fence.hold(self._lease)
+            await self._publish_past()
         while self.sim.loop.now_ms < end_ms:
             await self._turn()
             step = 1 if self._running or self._busy else IDLE_SECONDS
             self.sim.loop.run_until(min(end_ms, self.sim.loop.now_ms + step * 1000))
+
+    @property
+    def _past(self) -> tuple[UsageCompacted | UsageResampled, ...] | None:
+        return self._requests.past
+
+    async def _publish_past(self) -> None:
+        """Publish the usage of before, as an observer that reads it from Prometheus does at its start."""
+        for body in self._past or ():
+            name = f"{NAME}/observer/usage-{body.TYPE}-{body.start.isoformat()}"
+            event = origin(body, id_=name, cluster=NAME, iteration="", now=self._clock.now(), state=0)
+            await self.bus.publish(event)
+
+    async def _measure(self) -> None:
+        """Take the readings that are due, for the predictor or for who sizes instead of it."""
+        now, cluster = self._clock.now(), self._observer.cluster
+        if cluster is None or now < self._reading_due:
+            return
+        self._reading_due = now + READING
+        if self._requests.sizer is not None:
+            self._requests.sizer.look(cluster)
+        if self._past is None:
+            return
+        await self._sampler.sample()
+        async for item in self.bus.read("USAGE", start=self._usage_read + 1):
+            self._usage_read = item.sequence
+            if isinstance(item, Stored):
+                self._history = self._predictor.past.fold(self._history, item.event)
 
     @property
     def _busy(self) -> bool:
@@ -347,6 +410,7 @@ class Pipeline:
 
     async def _turn(self) -> None:
         """One look of every service."""
+        await self._measure()
         await self._observer.tick()
         await self._answers()
         assert self._lease is not None
@@ -375,7 +439,7 @@ class Pipeline:
         cluster = self._observer.cluster or Cluster()
         state: object = None if isinstance(wanted, NoState) else cluster
         version = 0 if isinstance(wanted, NoState) else cluster.version
-        bodies = await stage.handle(event, state, Moment(self._clock.now()))
+        bodies = await stage.handle(event, state, Moment(self._clock.now(), past=self._history))
         for n, body in enumerate(bodies):
             await self.bus.publish(
                 answer(body, cause=event, service=stage.name, n=n, now=self._clock.now(), state=version)
@@ -399,6 +463,8 @@ class Pipeline:
                 self.tally.evictions += plan.moves + plan.restarts
                 self.tally.booted += sum(node.action == "boot" for node in plan.nodes)
                 self.tally.deleted += sum(node.action == "delete" for node in plan.nodes)
+                pods = (self._observer.cluster or Cluster()).pods_by_workload
+                self.tally.resized += sum(len(pods.get(one.workload, ())) for one in plan.resizes)
         elif isinstance(body, ExecutionCompleted | ExecutionAborted):
             self._running = ""
             self.aborted += isinstance(body, ExecutionAborted)

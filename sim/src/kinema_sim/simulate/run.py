@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Final, get_args
+from typing import Final, cast, get_args
 
 import msgspec
 
@@ -23,13 +23,16 @@ from kinema_sim.scheduler.scores import Scorer, most_allocated, with_fit
 from kinema_sim.simulate.build import build
 from kinema_sim.simulate.course import Figures, Recorder, Sample, figures
 from kinema_sim.simulate.executor import Neighbor, Tally
-from kinema_sim.simulate.pipeline import WORK, Pipeline
+from kinema_sim.simulate.pipeline import WORK, Pipeline, Requests
 from kinema_sim.simulate.scenario import Loaded, milliseconds
+from kinema_sim.simulate.sizing import RULES, Sizer, Sizing
+from kinema_sim.simulate.usage import READING, Watch, past_of
 from kinema_sim.simulate.view import View
 
 POLICIES: Final[tuple[PolicyName, ...]] = get_args(PolicyName)
 PIPELINE: Final = frozenset({"kinema", "thesis"})
 """Policies that run as the services do; the others are executed as their systems execute."""
+SIZINGS: Final[tuple[Sizing, ...]] = get_args(Sizing)
 _PACKING: Final = frozenset({"optimize-utilization"})
 _TRIMARAN_TARGET: Final = 40
 _STRATEGY: Final = "kinema.io/strategy"
@@ -39,10 +42,11 @@ class Result(msgspec.Struct, frozen=True):
     """What came of one policy."""
 
     policy: str
+    """Its name, with `+` and who sizes where requests follow usage."""
     whole: Figures
     phases: dict[str, Figures]
     evictions: int
-    """Pods that the policy moved or restarted."""
+    """Pods that the policy, or who sizes, moved or restarted."""
     disruptions: int
     """Pods that stopped serving while their workload had too few of them, whatever the reason."""
     booted: int
@@ -52,28 +56,66 @@ class Result(msgspec.Struct, frozen=True):
     notes: dict[str, int]
     """Refused orders, plans that were rejected by rule, executions that were aborted."""
     samples: tuple[Sample, ...]
+    resized: int = 0
+    """Pods that got other requests, each time."""
+
+
+def chosen(name: str) -> tuple[PolicyName, Sizing | None]:
+    """Return the policy that places and who sizes: `karpenter+vpa` names both, `karpenter` leaves requests as they are.
+
+    Raises:
+        ValueError: says what to choose from.
+    """
+    policy, plus, sizing = name.partition("+")
+    if policy not in POLICIES:
+        raise ValueError(f"no such policy; choose from {', '.join(POLICIES)}")
+    if plus and sizing not in SIZINGS:
+        raise ValueError(f"nobody sizes by that name; choose from {', '.join(SIZINGS)}")
+    if sizing == "kinema" and policy not in PIPELINE:
+        raise ValueError(f"{policy} does not size with its placement; choose from {', '.join(RULES)}")
+    return policy, cast("Sizing", sizing) if plus else None
 
 
 def run(
-    loaded: Loaded, policy: PolicyName, *, seed: int = 0, work: int | None = None, rules: Policy | None = None
+    loaded: Loaded,
+    name: str,
+    *,
+    seed: int = 0,
+    work: int | None = None,
+    rules: Policy | None = None,
+    max_change: str = "",
 ) -> tuple[Result, float]:
     """Run a scenario under a policy; return the result, and the processor seconds that it took.
 
-    `rules` is the policy where it has other settings than by default; not for those that run as the services do.
+    `name` is as `chosen` reads it. `rules` is the policy where it has other settings than by default; not for those
+    that run as the services do. `max_change` is the predictor's `max_request_change_fraction`, by default 0.10.
+
+    Raises:
+        ValueError: there is no such policy.
     """
+    policy, sizing = chosen(name)
     began = time.process_time()
     sim = build(loaded, seed)
     _schedule_like(sim, policy)
     recorder, end = Recorder(sim), milliseconds(loaded.scenario.duration)
     end_ms = sim.loop.now_ms + end
     view = View(sim)
+    past = past_of(loaded, sim) if sizing is not None else ()
+    rule = RULES.get(sizing or "")
+    sizer = None if rule is None else Sizer(sim, rule, Watch(sim, past))
     if policy in PIPELINE:
-        tally, notes = asyncio.run(_services(recorder, view, policy, end_ms, work))
+        requests = Requests(past if sizing == "kinema" else None, max_change, sizer)
+        tally, notes = asyncio.run(_services(recorder, view, policy, end_ms, work, requests))
     else:
         neighbor = Neighbor(sim, rules or policy_named(policy), view, MobilityOptions())
         neighbor.start()
+        if sizer is not None:
+            sim.loop.every(round(READING.total_seconds() * 1000), lambda: sizer.look(view.refresh()), priority=899)
         sim.loop.run_until(end_ms)
         tally, notes = neighbor.tally, {"refused": neighbor.tally.refused} if neighbor.tally.refused else {}
+    if sizer is not None:
+        tally.resized += sizer.resized
+        tally.evictions += sizer.resized
     recorder.take()
     samples = tuple(recorder.samples)
     phases = {
@@ -81,7 +123,7 @@ def run(
         for phase in loaded.scenario.phases
     }
     result = Result(
-        policy=policy,
+        policy=name,
         whole=figures(samples, 0.0, end / 1000),
         phases=phases,
         evictions=tally.evictions,
@@ -91,14 +133,15 @@ def run(
         ticks=tally.ticks,
         notes=dict(notes),
         samples=samples,
+        resized=tally.resized,
     )
     return result, time.process_time() - began
 
 
 async def _services(
-    recorder: Recorder, view: View, policy: PolicyName, end_ms: int, work: int | None
+    recorder: Recorder, view: View, policy: PolicyName, end_ms: int, work: int | None, requests: Requests
 ) -> tuple[Tally, Mapping[str, int]]:
-    pipeline = Pipeline(recorder.sim, view, policy=policy, work=work or WORK, lend=recorder.lend)
+    pipeline = Pipeline(recorder.sim, view, policy=policy, work=work or WORK, lend=recorder.lend, requests=requests)
     try:
         await pipeline.run_until(end_ms)
     finally:

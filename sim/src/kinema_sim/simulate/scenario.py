@@ -134,6 +134,11 @@ class Workload(_Part, frozen=True, kw_only=True):
     """Node → how many of the pods are on it at the beginning; the scheduler places the others."""
     grace: str = "30s"
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the Deployments of this kind."""
+        return (self.name, *(f"{self.name}-{index}" for index in range(2, self.count + 1)))
+
 
 class Application(_Part, frozen=True, kw_only=True):
     """An example application under the load of virtual users."""
