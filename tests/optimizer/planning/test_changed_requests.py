@@ -66,10 +66,12 @@ def test_the_bound_counts_on_the_room_of_old_copies(seed: int) -> None:
 @example(seed=1)
 @given(seed=st.integers(0, 10**6))
 def test_smaller_requests_are_no_reason_to_pay_more(seed: int) -> None:
-    """The plan costs no more than the cluster of now, nor than the plan for the requests of now."""
+    """The plan costs no more than the cluster of now, nor, unless they fall in place first, than that without them."""
     state, on_sale = filled_cluster(seed, pods=20)
     found = plan(state, on_sale, lowered(state, seed))
-    assert found.cost.after <= min(found.cost.before, plan(state, on_sale).cost.after)
+    assert found.cost.after <= found.cost.before
+    in_place = bool(found.resizes) and not found.moves and all(one.action == "keep" for one in found.nodes)
+    assert in_place or found.cost.after <= plan(state, on_sale).cost.after
     assert found.cost.lower_bound <= found.cost.after
 
 

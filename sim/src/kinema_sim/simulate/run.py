@@ -70,7 +70,7 @@ def chosen(name: str) -> tuple[PolicyName, Sizing | None]:
     if policy not in POLICIES:
         raise ValueError(f"no such policy; choose from {', '.join(POLICIES)}")
     if plus and sizing not in SIZINGS:
-        raise ValueError(f"nobody sizes by that name; choose from {', '.join(SIZINGS)}")
+        raise ValueError(f"no such recommender; choose from {', '.join(SIZINGS)}")
     if sizing == "kinema" and policy not in PIPELINE:
         raise ValueError(f"{policy} does not size with its placement; choose from {', '.join(RULES)}")
     return policy, cast("Sizing", sizing) if plus else None

@@ -14,6 +14,7 @@ from kinema_core.model.catalog import machine_of, node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.commitments import offers_left
 from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
+from kinema_core.model.freed_room import freed_share
 from kinema_core.model.power import micro_watts, watts_by_type
 from kinema_core.model.purpose import purpose_of
 from kinema_decider.logic.adapt import Adapted, adapt
@@ -139,21 +140,8 @@ class DecisionInput:
 
     @cached_property
     def freed(self) -> Fraction:
-        """Return the hourly price of the room that falling requests leave: CPU and memory are half of a node each."""
-        share = Fraction(0)
-        for name in ("cpu", "memory"):
-            whole = sum(node.allocatable.get(name, 0) for node in self.cluster.nodes)
-            if whole:
-                share += Fraction(self._fallen(name), 2 * whole)
-        return share * self.cost_now
-
-    def _fallen(self, name: str) -> int:
-        """Return by how much the requests of all resized pods fall together."""
-        pods = self.cluster.pods_by_workload
-        return sum(
-            (one.requests_before.get(name, 0) - one.requests_after.get(name, 0)) * len(pods.get(one.workload, ()))
-            for one in self.plan.resizes
-        )
+        """Return the hourly price of the room that falling requests leave."""
+        return freed_share(self.cluster, self.plan.resizes) * self.cost_now
 
     @cached_property
     def seconds_since_proposal(self) -> float:

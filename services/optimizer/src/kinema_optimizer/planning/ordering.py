@@ -79,8 +79,12 @@ def exceeds(problem: Compiled, plan: Plan) -> tuple[Violation, ...]:
 
 
 def _excess(problem: Compiled, plan: Plan) -> int:
-    most = problem.question.max_moves
-    return 0 if most is None else max(0, sum(_moved(plan).values()) - most)
+    """Return the moves above the limit; it is what restarts for new requests have left, so these do not count again."""
+    most, cluster = problem.question.max_moves, problem.question.cluster
+    if most is None:
+        return 0
+    renewed = {pod.key for one in problem.resizes for pod in cluster.pods_by_workload.get(one.workload, ())}
+    return max(0, sum(times for key, times in _moved(plan).items() if key not in renewed) - most)
 
 
 def _moved(plan: Plan) -> Mapping[str, int]:

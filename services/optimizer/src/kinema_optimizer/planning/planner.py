@@ -15,6 +15,7 @@ import msgspec
 from kinema_core.events import ConstraintCost, Mode, Offer, Plan, Pod, Solve, Stop, WorkloadForecast
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.freed_room import freed_share
 from kinema_optimizer.bounds.certificate import lower_bound
 from kinema_optimizer.exact.thesis_model import LiteralResult, solve_literal
 from kinema_optimizer.planning.constraint_prices import price_constraints
@@ -48,6 +49,8 @@ PRICING_SHARE: Final = 0.1
 """Of the time limit: on large clusters the search would leave none to price constraints."""
 UNLOWERED: Final = "unlowered-"
 """Before the phases of a solve without smaller requests, after one with them."""
+WORTH_FREEING: Final = Fraction(1, 100)
+"""Of the room of all nodes: requests that leave so much free fall before a plan without smaller ones is made."""
 FIRST_SHARE: Final = 0.5
 """Of the time, for the first plan where others are made to choose from."""
 LOWERED_SHARE: Final = 0.5
@@ -228,7 +231,8 @@ def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) 
         stuck = tuple(unordered) or _blocked(still.problem, rest)
         no_dearer = worth(rest) <= max(worth(plan), (False, len(plan.unplaced), before))
         if not stuck and (not sound or (no_dearer and _unplaced(rest) <= _unplaced(plan))):
-            return (task, plan) if sound and not rest.resizes and _is_saving(plan) else (still, rest)
+            waits = sound and _is_saving(plan) and freed_share(request.cluster, rest.resizes) < WORTH_FREEING
+            return (task, plan) if waits else (still, rest)
         blocked = {one for key in stuck for one in _resized(still.problem, key)}
         if blocked and (not sound or given is forecasts):
             tried.insert(0, tuple(one for one in given if one.workload not in blocked))
@@ -238,12 +242,14 @@ def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) 
 def _has_purpose(forecasts: tuple[WorkloadForecast, ...], plan: Plan, least: float) -> bool:
     """Return whether a plan saves, raises requests, places pods, or lowers requests and changes nothing else.
 
-    Where requests are to fall, it saves only with the `least` share: a plan that is refused would keep them up.
+    Where requests are to fall, it saves only where it lowers some, and with the `least` share: a plan that is refused
+    would keep them up, and so would one that packs pods by their present requests, as no room is left beside them.
     """
     disordered = worth(plan)[0]
     if rising(plan.resizes):
         return True
-    if not disordered and _is_saving(plan, least if lowers(forecasts) else 0.0):
+    falls = lowers(forecasts)
+    if not disordered and _is_saving(plan, least if falls else 0.0) and (plan.resizes or not falls):
         return True
     if not disordered and _is_at_rest(plan):
         return bool(plan.resizes) or not lowers(forecasts)

@@ -157,9 +157,10 @@ def affordable(
 ) -> tuple[tuple[WorkloadForecast, ...], int]:
     """Return the forecasts that restart at most so many pods, and how many moves are left; those that rise come first.
 
-    A workload with new requests restarts all its pods. Those left out come with a later iteration.
+    A workload with new requests restarts all its pods. Those left out come with a later iteration; those that change
+    nothing restart nothing.
     """
-    given = tuple(forecasts)
+    given = tuple(one for one in forecasts if one.requests_after != one.requests_before)
     chosen, left = set[str](), most
     for one in sorted(given, key=lambda one: (_only_falls(one), one.workload)):
         pods = sum(pod.node is not None for pod in cluster.pods_by_workload.get(one.workload, ()))
