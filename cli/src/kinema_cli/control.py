@@ -169,7 +169,7 @@ async def _plan_named(bus: Bus, given: str) -> str:
     given, states = given.removeprefix("plan/"), await read_plan_states(bus)
     waiting = [plan for plan, state in states.items() if state.phase == HELD]
     try:
-        return matching_id(given, waiting if given == LATEST else [*states])
+        return matching_id(given, waiting if given == LATEST else [*states], "no plan waits for approval")
     except UnknownPlanError as error:
         raise _RefusedError(3, str(error)) from error
 

@@ -14,12 +14,14 @@ import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
+from tests.support.builders import cluster, node
 
 from kinema_cli.doctor import checks
 from kinema_cli.doctor import command as doctor_command
 from kinema_cli.doctor import examine as run
 from kinema_cli.doctor.checks import Finding
 from kinema_cli.doctor.examine import Subject, examine
+from kinema_cli.doctor.prices import prices
 from kinema_cli.output import Format
 from kinema_core.events import Node, Taint
 from kinema_core.runtime.clock import SystemClock
@@ -248,7 +250,18 @@ async def test_machines_without_a_price(world: World) -> None:
     found = (await world.findings())["prices"]
     assert found.level == "fail"
     assert "tiny-1" in found.message
-    assert found.remediation == "complete prices.csv"
+    assert found.remediation.startswith("add the offers to prices.csv, or annotate the nodes with")
+
+
+async def test_a_price_that_cannot_be_read_is_no_gap_of_the_price_list(world: World) -> None:
+    """The annotation counts before the list, so that only it can be mended."""
+    wrong = node("n1", machine="e2-standard-2", annotations={"kinema.io/usd-per-hour": "a lot"})
+    other = node("n2", price="0.09")
+    provider: dict[str, object] = {"kind": "delegate", "catalog": str(world.catalog)}
+    found = await prices(provider, world.subject.kubeconfig, cluster(wrong, other))
+    (told,) = (one for one in found if one.check == "prices")
+    assert told.level == "warn"
+    assert told.remediation == "correct the annotation kinema.io/usd-per-hour of n1"
 
 
 async def test_price_lists_that_are_old_or_damaged(world: World) -> None:

@@ -49,6 +49,25 @@ def test_node_with_a_rule_of_its_own_names_the_rule(bench: Bench) -> None:
     assert "none of its pods needs another place" in bench.explain("n3").stdout
 
 
+def test_node_without_a_price_says_that_it_is_missing(bench: Bench) -> None:
+    """What its deletion would save is not known, and it stays: nothing is said to cost nothing."""
+    odd = node("n3")
+    odd["metadata"]["annotations"] = {"kinema.io/usd-per-hour": "a lot"}
+    bench.snapshot.write_bytes(text([*spread(), odd]))
+    found = told(bench, "n3")
+    assert (found["verdict"], found["usd_per_hour"], found["saves_usd_per_hour"]) == ("own-rule", None, None)
+    said = " ".join(bench.explain("n3").stdout.split())
+    assert "unknown: its price is missing, which keeps it in any case" in said
+    assert "$0.00/h" not in said
+
+
+def test_what_is_neither_a_type_nor_a_namespace_names_the_types(bench: Bench) -> None:
+    """The word before the slash is what is wrong."""
+    result = bench.explain("foo/bar")
+    assert result.exit_code == 3
+    assert "'foo' in 'foo/bar' is neither a type (node, pod, plan, deploy, sts, daemonset" in result.stderr
+
+
 def test_empty_node_is_told_to_be_needed_by_nobody(bench: Bench) -> None:
     """Of pods that find a place elsewhere nothing is said where there are none."""
     bench.snapshot.write_bytes(text([*spread(), node("n3")]))

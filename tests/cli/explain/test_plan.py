@@ -91,6 +91,8 @@ async def test_plan_that_was_never_proposed_is_none(bus: MemoryBus) -> None:
     """A verdict alone is no plan."""
     with pytest.raises(UnknownPlanError, match="the newest are p1, p2"):
         await read_plan(bus, "r1")
+    with pytest.raises(UnknownPlanError, match="no plan was proposed yet"):
+        await read_plan(MemoryBus(), "latest")
 
 
 @pytest.mark.parametrize(

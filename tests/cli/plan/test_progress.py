@@ -7,7 +7,9 @@ from rich.console import Console
 
 from kinema_cli.output import cell, print_error, print_hint, print_note, print_warning, show, table
 from kinema_cli.plan.progress import _Line, progress_line, solve_progress
-from kinema_optimizer.problem.solution import Progress
+from kinema_optimizer.planning.planner import Watch
+from kinema_optimizer.problem.solution import NamedSolution, Progress
+from kinema_optimizer.solvers.stopping import WorkStop
 
 FIRST = Progress("start", 2_000_000, 0, 0)
 
@@ -18,6 +20,18 @@ def test_line_names_incumbent_bound_gap_and_moves() -> None:
     later = Progress("search", 1_010_000, 1_000_000, 1234)
     assert progress_line(later, "USD/h") == "$1.01/h  bound $1.00/h  gap 1.0%  1,234 moves"
     assert progress_line(later, "W") == "1.0 W  bound 1.0 W  gap 1.0%  1,234 moves"
+
+
+def test_a_further_solve_that_begins_worse_does_not_take_the_plan_back() -> None:
+    """Its incumbent is not the plan's: what was found before is reported on, and cannot be kept twice."""
+    told: list[Progress] = []
+    report = Watch().reporting(told.append, WorkStop(1))
+    answer = NamedSolution({}, {}, (), frozenset(), ())
+    plan = Progress("exact", 470_000, 370_000, 20, answer=lambda: answer)
+    for news in (plan, Progress("start", 1_550_000, 350_000, 0, answer=lambda: answer)):
+        report(news)
+    assert [(one.cost, one.bound, one.moves) for one in told] == [(470_000, 370_000, 20)] * 2
+    assert [one.answer is None for one in told] == [False, True]
 
 
 def test_the_line_fits_a_narrow_terminal() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace as changed
 from datetime import timedelta
 from pathlib import Path
@@ -30,11 +30,13 @@ from kinema_core.events import (
     ServiceStarted,
 )
 from kinema_core.model.cluster import Cluster, all_objects, evolve
+from kinema_core.runtime.bus import Damaged, Stored, StreamName
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.stage import Moment
 from kinema_predictor.service import Predictor
 from kinema_predictor.settings import Settings
+from kinema_sim.memory_bus import MemoryBus
 
 
 def told(body: AnyBody, name: str, *, state: int = 0) -> Event:
@@ -115,6 +117,45 @@ def test_nothing_checked_is_no_success(path: Path, options: dict[str, Any], caps
     assert f"between {options.get('start', 1)} and" in said
 
 
+def test_a_decision_that_cannot_be_decided_again_is_not_none(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the state of the only decision is missing, the decision is counted all the same."""
+    events = [item for item in whole() if (item.stream, item.sequence) != ("STATE", 2)]
+    assert replay(path, events, stage="predictor", start=4) == 3
+    said = capsys.readouterr().err
+    assert "1 event of the predictor not decided again: the cluster state of that time cannot be folded" in said
+    assert "1 event of the predictor between 4 and 5, and none can be decided again" in said
+
+
+async def test_what_is_published_during_a_recording_leaves_no_gap(path: Path) -> None:
+    """The services go on: every state that the recorded log refers to is in the recording."""
+    bus = _GoingOn()
+    await bus.go_on()
+    assert await files.record_to(bus, cluster="demo", out=path) == (4, 0)
+    recorded = files.read(path)
+    states = {item.event.body.version for item in recorded.state if isinstance(item.event.body, ClusterSnapshot)}
+    assert {item.event.state for item in recorded.log} == {1}
+    assert states == {1, 2, 3}
+
+
+class _GoingOn(MemoryBus):
+    """A bus on which a state and an iteration on it are published after each reading of a stream."""
+
+    _newest = 0
+
+    async def read(
+        self, stream: StreamName, *, start: int = 1, end: int | None = None, kinds: tuple[str, ...] = ()
+    ) -> AsyncIterator[Stored | Damaged]:
+        async for item in super().read(stream, start=start, end=end, kinds=kinds):
+            yield item
+        await self.go_on()
+
+    async def go_on(self) -> None:
+        """Publish the next state, and an iteration on it."""
+        self._newest += 1
+        await self.publish(snapshot(self._newest))
+        await self.publish(started(self._newest))
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -144,7 +185,7 @@ def test_answer_to_an_event_before_the_log_is_skipped(path: Path, capsys: pytest
     """A stream drops its oldest events: what they caused is named, counted, and no difference."""
     events = [item for item in whole() if item.stream == "STATE" or item.sequence >= 3]
     assert replay(path, events) == 0
-    assert "1 event of the predictor not decided again: what they answer lies before" in capsys.readouterr().err
+    assert "1 event of the predictor not decided again: the cause lies before" in capsys.readouterr().err
 
 
 def test_answer_to_a_removed_answer_is_a_difference(path: Path) -> None:

@@ -70,6 +70,7 @@ def test_an_object_that_is_merely_called_a_list_is_none(bench: Bench) -> None:
         ("its `kind` is missing", b'{"items": []}'),
         ("its `items` is an object: write a list", b'{"kind": "List", "items": {}}'),
         ("its `kind` is a whole number: write text", b'{"kind": 5}'),
+        ("no list of Kubernetes objects: nothing in it has a kind", b"[1, 2]"),
         ("answer 'Unauthorized'", b'{"kind": "Status", "message": "Unauthorized"}'),
         ("no UTF-8", b'{"kind": "Li\xffst", "items": []}'),
         ("line 3, column 3: an alias", b"apiVersion: &a v1\nitems:\n- *a\n"),

@@ -370,6 +370,31 @@ async def test_figures_are_those_of_the_plan() -> None:
     assert (found.phase, dict(found.figures)) == ("Completed", {"workloads_skipped": 1})
 
 
+async def test_a_plan_from_a_file_does_not_hide_what_the_cycle_waits_for() -> None:
+    """It was held, approved and is executed after the cycle's plan was held: that waits for approval still."""
+    told = await Told().say(STARTED, ForecastMade(version=7, forecasts=()), PLAN, held("e3"))
+    await told.say(PLAN, held("e5"), PlanAccepted(plan="e5", version=7), iteration="file")
+    status = await told.status()
+    assert status.iteration is not None
+    assert (status.iteration.id, status.iteration.stage) == ("i1", "awaiting-approval")
+
+
+def held(plan: str) -> PlanApprovalRequested:
+    """The plan waits for approval."""
+    return PlanApprovalRequested(plan=plan, version=7, rule="approval", reason="asked for", would_change="an approval")
+
+
+async def test_codes_and_names_of_fields_are_words_with_units() -> None:
+    """Pods that nothing holds, and what a plan is predicted to cost."""
+    figures = FrozenMap[int | float | str](pods_unplaced=2, unplaced="resource-cpu: 2")
+    none = NoPlanFound(mode="autoscale", version=7, reason="nothing-holds-pending", figures=figures)
+    said = shown(await (await Told().say(STARTED, none)).status())
+    assert "2 pending pods fit no node and no machine on sale; see `kinema explain pod/NAME`" in said
+    costs = FrozenMap[int | float | str](cost_now_usd_per_hour=0.47, cost_new_usd_per_hour=0.43)
+    told = await Told().say(STARTED, PLAN, PlanAccepted(plan="e2", version=7, figures=costs))
+    assert "predicted (new cost $0.43/h, cost now $0.47/h)" in shown(await told.status())
+
+
 async def test_pause_holds_until_resumed() -> None:
     """The later of the two words of the operator counts."""
     told = await Told().say(ExecutionPaused(by="kim", reason="release"))

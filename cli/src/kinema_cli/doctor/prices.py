@@ -12,7 +12,14 @@ from kinema_cli.doctor.checks import Finding, Level, shortened
 from kinema_cli.inputs import OLD_PRICES
 from kinema_cli.output import counted
 from kinema_core.events import Node
-from kinema_core.model.catalog import CatalogError, machine_type, offers_from, unpriced_nodes, unpriced_text
+from kinema_core.model.catalog import (
+    CatalogError,
+    machine_type,
+    offers_from,
+    unpriced_nodes,
+    unpriced_remedy,
+    unpriced_text,
+)
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.vocabulary import FOREIGN_DELETION_TAINTS
 from kinema_core.runtime.clock import SystemClock
@@ -51,7 +58,7 @@ async def prices(provider: dict[str, object], kubeconfig: str, cluster: Cluster,
     if unknown:
         said = f"{unpriced_text(cluster, unknown)}; no plan deletes them"
         level: Level = "fail" if len(unknown) == len(cluster.nodes) else "warn"
-        found.append(Finding("prices", level, shortened(said), f"complete {catalog.source}"))
+        found.append(Finding("prices", level, shortened(said), unpriced_remedy(cluster, unknown, catalog.source)))
     else:
         types = len({machine_type(node.labels) for node in cluster.nodes})
         message = f"known for each of {counted(len(cluster.nodes), 'node')} ({counted(types, 'machine type')})"

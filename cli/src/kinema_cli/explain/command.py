@@ -258,4 +258,8 @@ def _pod_named(name: str, snapshot: Snapshot) -> Pod:
         raise UnknownNameError(f"pod {ended[0]} has ended (Succeeded or Failed); no plan counts it")
     known = [item.key for item in cluster.workloads]
     known += [*(node.name for node in cluster.nodes), *(pod.key for pod in cluster.pods)]
+    start, slash, _ = name.partition("/")
+    if slash and start not in {pod.namespace for pod in cluster.pods}:
+        types = ", ".join(names[0] if len(names[0]) > 2 else names[1] for names in _KINDS.values())
+        raise UnknownNameError(f"{start!r} in {name!r} is neither a type ({types}) nor a namespace with pods")
     raise UnknownNameError(f"no node and no pod is named {name!r}{near_names(name, known)}")

@@ -27,6 +27,7 @@ class WorkloadExplanation(msgspec.Struct, frozen=True, kw_only=True):
 Explanation: TypeAlias = NodeExplanation | PodExplanation | WorkloadExplanation | QuarantinedObject
 
 MOST_ROWS: Final = 40
+_NO_PRICE: Final = "its price is missing"
 
 _NODE: Final = {
     "own-rule": "kept: by a rule of its own",
@@ -62,7 +63,7 @@ def explanation_table(found: Explanation) -> list[RenderableType]:
 
 def _of_node(node: NodeExplanation) -> Iterable[tuple[str, str]]:
     paid = " (committed)" if node.committed else ""
-    price = f"{unit_price(node.usd_per_hour)}{paid}"
+    price = _NO_PRICE if node.usd_per_hour is None else f"{unit_price(node.usd_per_hour)}{paid}"
     yield "machine", f"{node.machine_type}, zone {node.zone}, {node.capacity_type}, {price}"
     yield "verdict", f"{_NODE[node.verdict]}: {node.reason}"
     if node.caveat:
@@ -88,6 +89,8 @@ def _elsewhere(found: Elsewhere) -> str:
 
 
 def _saves(node: NodeExplanation) -> str:
+    if node.usd_per_hour is None:
+        return f"unknown: {_NO_PRICE}, which keeps it in any case"
     if node.saves_usd_per_hour is None:
         return "unknown, as not all of its pods have a place elsewhere"
     if node.saves_usd_per_hour <= 0:

@@ -105,7 +105,10 @@ def run_replay(  # noqa: PLR0913 - all are named
         last = recording.log[-1].sequence if recording.log else 0
         by = f" of the {stage}" if stage else ""
         until = last if end is None else end
-        print_error(f"{file}: no decision{by} between {start} and {until}; the log ends at {last}")
+        lost = sum(tally.skipped.values())
+        found = f"{counted(lost, 'event')}{by}" if lost else f"no decision{by}"
+        ends = "and none can be decided again" if lost else f"the log ends at {last}"
+        print_error(f"{file}: {found} between {start} and {until}{',' if lost else ';'} {ends}")
         return 3
     if output is not Format.TABLE:
         print_value(_as_value(tally, recording), output)

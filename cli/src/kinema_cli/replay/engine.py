@@ -34,9 +34,9 @@ from kinema_core.runtime.stage import AtVersion, Moment, NoState, Past, Stage
 from kinema_core.runtime.topology import CONSUMES, kinds_of
 
 S = TypeVar("S")
-NO_CAUSE: Final = "what they answer lies before the first event of the log"
-NO_STATE: Final = "the cluster state that they saw cannot be folded from the recording"
-NO_PAST: Final = "they came out otherwise, but settings, catalog or usage from before the recording are missing"
+NO_CAUSE: Final = "the cause lies before the first event of the log"
+NO_STATE: Final = "the cluster state of that time cannot be folded from the recording"
+NO_PAST: Final = "the result differs, but settings, catalog or usage from before the recording are missing"
 STATE_KINDS: Final = ("cluster-snapshot", "cluster-delta")
 
 

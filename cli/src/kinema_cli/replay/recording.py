@@ -146,16 +146,20 @@ def read(path: Path) -> Recording:
 
 
 async def collect(bus: Bus) -> tuple[list[Recorded], int]:
-    """Return all events of the streams in order, and the number of damaged messages."""
-    events: list[Recorded] = []
+    """Return all events of the streams in order, and the number of damaged messages.
+
+    LOG is read first: services go on, and publish every state and usage before the events that refer to it.
+    """
+    found: dict[StreamName, list[Recorded]] = {}
     damaged = 0
-    for stream in _STREAMS:
+    for stream in reversed(_STREAMS):
+        events = found.setdefault(stream, [])
         async for item in bus.read(stream):
             if isinstance(item, Stored):
                 events.append(Recorded(stream=stream, sequence=item.sequence, event=item.event))
             else:
                 damaged += 1
-    return events, damaged
+    return [item for stream in _STREAMS for item in found[stream]], damaged
 
 
 async def record_to(bus: Bus, *, cluster: str, out: Path) -> tuple[int, int]:

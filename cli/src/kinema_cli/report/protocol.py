@@ -86,12 +86,30 @@ def step_in_a_line(step: Step) -> str:
 
 
 def figures_in_a_line(figures: Figures) -> str:
-    """Return `name value` of every figure, by name; restarts beside moves are those in place."""
+    """Return every figure in words with its unit, by name; restarts beside moves are those in place."""
     in_place = {"restarts": "restarts in place"} if "moves" in figures else {}
-    return ", ".join(
-        f"{in_place.get(name, name).replace('_', ' ')} {f'{value:.4g}' if isinstance(value, float) else value}"
-        for name, value in sorted(figures.items())
-    )
+    return ", ".join(_figure(in_place.get(name, name), value) for name, value in sorted(figures.items()))
+
+
+def _figure(name: str, value: float | str) -> str:
+    """Return a figure; the end of its name is its unit."""
+    amount = f"{value:.4g}" if isinstance(value, float) else str(value)
+    end = next((end for end in _UNITS if name.endswith(end)), "")
+    before, after = _UNITS[end] if end and not isinstance(value, str) else ("", "")
+    what = name.removesuffix(end) if before or after else name
+    return f"{_WORDS.get(what, what).replace('_', ' ')} {before}{amount}{after}"
+
+
+_UNITS: Final = {
+    "_usd_per_hour": ("$", "/h"),
+    "_usd": ("$", ""),
+    "_watts": ("", " W"),
+    "_watt_hours": ("", " Wh"),
+    "_seconds": ("", " s"),
+    "_mib": ("", " MiB"),
+}
+"""Ends of names → what stands before and after the amount."""
+_WORDS: Final = {"cost_new": "new cost"}
 
 
 def _with_figures(text: str, figures: Figures) -> str:

@@ -70,6 +70,10 @@ def load_snapshot(path: Path) -> Snapshot:
     _refuse_two_of_a_name(path, decoded.objects, cluster)
     if not cluster.nodes and not decoded.quarantined:
         raise SnapshotError(f"{path}: there is no node in it: take the snapshot with {_TAKEN}")
+    if all(map(_is_no_object, decoded.objects)):
+        raise SnapshotError(
+            f"{path}: this is no list of Kubernetes objects: nothing in it has a kind; take it with {_TAKEN}"
+        )
     if decoded.newest is None:
         raise SnapshotError(f"{path}: no object in it has a timestamp: take the snapshot with `kubectl get … -o json`")
     return Snapshot(cluster=cluster, now=decoded.newest, ignored=decoded.ignored, finished=decoded.finished)
@@ -80,12 +84,16 @@ def _refuse_two_of_a_name(path: Path, objects: Sequence[ClusterObject], cluster:
     if len(objects) == sum(len(mine) for mine in cluster.objects.values()):
         return
     for item in objects:
-        if isinstance(item, Quarantined) and item.object.startswith(f"{NO_KIND} "):
+        if _is_no_object(item):
             continue  # named after its text alone, and as good as any other
         if cluster.objects[kind_of(item)][item.key] != item:
             raise SnapshotError(
                 f"{path}: two unlike objects of kind {kind_of(item)} are named {item.key}: take it again, in one call"
             )
+
+
+def _is_no_object(item: ClusterObject) -> bool:
+    return isinstance(item, Quarantined) and item.object.startswith(f"{NO_KIND} ")
 
 
 def _json(path: Path) -> Iterator[bytes]:

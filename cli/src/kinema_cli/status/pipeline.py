@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import reduce
 from typing import Final, TypeVar
 
 import msgspec
 
-from kinema_cli.output import could_be_saved
+from kinema_cli.output import could_be_saved, counted
 from kinema_cli.status.execution import (
     QUIET_SECONDS,
     ExecutionStatus,
@@ -170,6 +170,12 @@ _STAGES: Final[Mapping[type, str]] = {
     ExecutionAborted: "over",
 }
 """Stage of an iteration after such an event."""
+_STAGE_KINDS: Final = (
+    "forecast-made",
+    "plan-proposed",
+    "no-plan-found",
+    *DECIDED_KINDS,
+)
 
 _RUNS: Final = frozenset({"forecasting", "optimizing", "deciding", "executing"})
 """Stages in which an iteration continues by itself."""
@@ -189,12 +195,16 @@ async def read_status(bus: Bus, *, cluster: str, now: datetime) -> Status:
                 damaged.append(kind)
             elif item is not None:
                 newest[kind] = item
-    steps: list[Event] = []
+    steps, cycle = list[Event](), list[Stored]()
+    started = newest.get("iteration-started")
+    if started is not None:
+        found = bus.read("LOG", start=started.sequence, kinds=_STAGE_KINDS)
+        cycle = [item async for item in found if isinstance(item, Stored)]
     accepted = newest.get("plan-accepted")
     if accepted is not None:
         found = bus.read("LOG", start=accepted.sequence, kinds=_STEP_KINDS)
         steps = [item.event async for item in found if isinstance(item, Stored)]
-    status = status_of(newest, steps, cluster=cluster, now=now, damaged=tuple(damaged))
+    status = status_of(newest, steps, cycle, cluster=cluster, now=now, damaged=tuple(damaged))
     running = status.execution
     if running is None or running.phase != "Running":
         return status
@@ -226,19 +236,35 @@ async def _looked_into(
 
 
 def status_of(
-    newest: Mapping[str, Stored], steps: list[Event], *, cluster: str, now: datetime, damaged: tuple[str, ...] = ()
+    newest: Mapping[str, Stored],
+    steps: list[Event],
+    cycle: Sequence[Stored],
+    *,
+    cluster: str,
+    now: datetime,
+    damaged: tuple[str, ...] = (),
 ) -> Status:
-    """Return the status by the newest event of each kind and the steps since a plan was last accepted."""
+    """Return the status.
+
+    Args:
+        newest: the newest event of each kind.
+        steps: those since a plan was last accepted.
+        cycle: what shows stages since an iteration last began. The newest of a kind may be about a plan from a file.
+        cluster: its name.
+        now: the cluster's time.
+        damaged: kinds whose newest message is damaged.
+    """
     execution, pause = execution_of(newest, steps), _pause(newest)
     outlived = _outlived(newest, execution, pause, now)
-    iteration = _iteration(newest, steps, outlived)
+    mine = _events_of(newest, cycle)
+    iteration = _iteration(newest, mine, steps, outlived)
     return Status(
         cluster=cluster,
         now=now,
         pause=pause,
         state=_state(newest, now),
         iteration=iteration,
-        skipped=_skipped(newest, iteration, execution),
+        skipped=_skipped(newest, mine, iteration, execution),
         plan=_plan(newest, outlived),
         execution=execution,
         damaged=damaged,
@@ -300,12 +326,14 @@ def _outlived(
             return ""
 
 
-def _iteration(newest: Mapping[str, Stored], steps: list[Event], outlived: str) -> IterationStatus | None:
+def _iteration(
+    newest: Mapping[str, Stored], mine: Sequence[Stored], steps: list[Event], outlived: str
+) -> IterationStatus | None:
     found = _of(newest, "iteration-started", IterationStarted)
     if found is None:
         return None
     started, body = found
-    last = max(_events_of(newest, started), key=lambda item: item.sequence)
+    last = max(mine, key=lambda item: item.sequence)
     stage, outcome = _stage(last.event, body.mode)
     if isinstance(last.event.body, ExecutionCompleted):
         cost = _cost(newest, steps, last.event.body) if outcome.startswith(f"plan {IN_PART}") else ""
@@ -331,11 +359,12 @@ def _cost(newest: Mapping[str, Stored], steps: list[Event], end: ExecutionComple
     return format_cost(plan.event.body, cost_reached(plan.event.body, steps_of(end.plan, steps).done, end))
 
 
-def _events_of(newest: Mapping[str, Stored], started: Stored) -> list[Stored]:
-    """Return the newest event of each kind that shows the stage of an iteration: its start at least."""
-    stages = (*_STAGES, IterationStarted)
-    mine = (item for item in newest.values() if item.event.iteration == started.event.iteration)
-    return [item for item in mine if item.sequence >= started.sequence and isinstance(item.event.body, stages)]
+def _events_of(newest: Mapping[str, Stored], cycle: Sequence[Stored]) -> list[Stored]:
+    """Return the events that show the stage of the newest iteration: its start at least; none where none began."""
+    started = newest.get("iteration-started")
+    if started is None:
+        return []
+    return [started, *(item for item in cycle if item.event.iteration == started.event.iteration)]
 
 
 def _stage(last: Event, mode: str) -> tuple[str, str]:
@@ -344,6 +373,10 @@ def _stage(last: Event, mode: str) -> tuple[str, str]:
         case ExecutionCompleted():
             phase, left = completed_phase(last.body)
             return stage, f"plan {phase}" + (f": {left}" if left else "")
+        case NoPlanFound(reason="nothing-holds-pending", figures=figures):
+            pods = int(figures.get("pods_unplaced", 0))
+            fit = f"{counted(pods, 'pending pod')} {'fits' if pods == 1 else 'fit'} no node and no machine on sale"
+            return stage, f"{fit}; see `kinema explain pod/NAME`"
         case NoPlanFound(reason=reason, figures=figures):
             return stage, f"{reason}{_unproven(figures)}"
         case PlanRejected(reason=reason) | PlanApprovalRequested(reason=reason):
@@ -361,7 +394,10 @@ def _unproven(figures: Figures) -> str:
 
 
 def _skipped(
-    newest: Mapping[str, Stored], iteration: IterationStatus | None, execution: ExecutionStatus | None
+    newest: Mapping[str, Stored],
+    mine: Sequence[Stored],
+    iteration: IterationStatus | None,
+    execution: ExecutionStatus | None,
 ) -> SkipStatus | None:
     """Return why no iteration began, unless one did since, or the running one has made progress since.
 
@@ -373,7 +409,7 @@ def _skipped(
     item, body = found
     started = newest.get("iteration-started")
     if iteration is not None and started is not None:
-        news = max(one.sequence for one in _events_of(newest, started))
+        news = max(one.sequence for one in mine)
         stepped = (
             execution is not None and execution.phase == "Running" and execution.last_progress_time >= item.event.time
         )

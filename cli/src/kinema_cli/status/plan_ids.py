@@ -26,17 +26,20 @@ def is_plan_id(name: str) -> bool:
     return name == LATEST or _CYCLE.search(name) is not None
 
 
-def matching_id(given: str, plans: Sequence[str]) -> str:
+def matching_id(given: str, plans: Sequence[str], none: str = "no plan was proposed yet") -> str:
     """Return the id of the plan that is named by its id, its short id, a unique prefix of one, or `latest`.
 
     Args:
         given: the name.
         plans: ids of all plans, the newest last.
+        none: said where there is no plan at all.
 
     Raises:
         UnknownPlanError: no plan or several match.
     """
-    if given == LATEST and plans:
+    if not plans:
+        raise UnknownPlanError(none)
+    if given == LATEST:
         return plans[-1]
     for matches in (
         [plan for plan in plans if given == plan],
@@ -48,4 +51,4 @@ def matching_id(given: str, plans: Sequence[str]) -> str:
         if matches:
             raise UnknownPlanError(f"{len(matches)} plans match {given!r}: {', '.join(matches[-_NEAR:])}")
     recent = ", ".join(short_id(plan) for plan in plans[-_NEAR:])
-    raise UnknownPlanError(f"no plan has the id {given!r}" + (f"; the newest are {recent}" if recent else ""))
+    raise UnknownPlanError(f"no plan has the id {given!r}; the newest are {recent}")

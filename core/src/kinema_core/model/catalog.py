@@ -46,6 +46,7 @@ __all__ = [
     "parse_catalog",
     "taint_keys",
     "unpriced_nodes",
+    "unpriced_remedy",
     "unpriced_text",
     "zone_in",
 ]
@@ -263,7 +264,7 @@ def node_prices(cluster: Cluster, offers: Iterable[Offer]) -> Mapping[str, int]:
     """
     prices, unknown = _prices(cluster, tuple(offers))
     if unknown and not prices:
-        raise PriceError(unpriced_text(cluster, unknown))
+        raise PriceError(f"{unpriced_text(cluster, unknown)}; {unpriced_remedy(cluster, unknown)}")
     return MappingProxyType({**prices, **dict.fromkeys(unknown, 0)})
 
 
@@ -287,10 +288,17 @@ def by_reason(unknown: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
 
 
 def unpriced_text(cluster: Cluster, unknown: Mapping[str, str]) -> str:
-    """Return in words which nodes have no price, and what to do."""
+    """Return in words which nodes have no price."""
     named = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason(unknown).items())
-    message = f"{len(unknown)} of {len(cluster.nodes)} nodes have no price: {named}"
-    return f"{message}; add the offers to the catalog, or annotate the nodes with {PRICE}"
+    return f"{len(unknown)} of {len(cluster.nodes)} nodes have no price: {named}"
+
+
+def unpriced_remedy(cluster: Cluster, unknown: Mapping[str, str], catalog: str = "the catalog") -> str:
+    """Return what gives these nodes a price: an annotation that cannot be read counts before the catalog."""
+    wrong = [node.name for node in cluster.nodes if node.name in unknown and PRICE in node.annotations]
+    mend = [f"correct the annotation {PRICE} of {', '.join(wrong)}"] if wrong else []
+    add = [f"add the offers to {catalog}, or annotate the nodes with {PRICE}"] if len(wrong) < len(unknown) else []
+    return "; ".join(mend + add)
 
 
 def _prices(cluster: Cluster, offers: tuple[Offer, ...]) -> tuple[dict[str, int], dict[str, str]]:

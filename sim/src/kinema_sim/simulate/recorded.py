@@ -37,7 +37,7 @@ from kinema_core.events import (
     UsageResampled,
     Workload,
 )
-from kinema_core.model.catalog import machine_of, node_prices, unpriced_nodes, unpriced_text
+from kinema_core.model.catalog import machine_of, node_prices, unpriced_nodes, unpriced_remedy, unpriced_text
 from kinema_core.model.cluster import Cluster, StateGapError, difference, evolve
 from kinema_core.model.match import selector_matches, taint_text
 from kinema_core.model.usage import QUANTITIES, UNITS, amount_of, codes_of
@@ -311,7 +311,8 @@ class _Writer:
         """Yield the types of live nodes that are not on sale, at the price of these nodes."""
         unknown = unpriced_nodes(self.first, offers)
         if unknown:
-            raise ScenarioError(f"recording of {self.name}: {unpriced_text(self.first, unknown)}")
+            said = f"{unpriced_text(self.first, unknown)}; {unpriced_remedy(self.first, unknown)}"
+            raise ScenarioError(f"recording of {self.name}: {said}")
         prices = node_prices(self.first, offers)
         known = {one.machine_type for one in offers}
         for node in self.first.nodes:

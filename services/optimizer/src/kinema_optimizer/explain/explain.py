@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from kinema_core.events import Amounts, Held, Node, Pod
-from kinema_core.model.catalog import machine_of
+from kinema_core.model.catalog import machine_of, unpriced_nodes
 from kinema_core.model.commitments import covered_nodes
 from kinema_core.model.daemons import is_resident
 from kinema_core.model.spot_share import SpotPool
@@ -84,7 +84,7 @@ class NodeExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why a node stays, and what its deletion would save.
 
     `saves_usd_per_hour` is its price less what its pods cost elsewhere, as if every pod that is held could move; None
-    where no such place was found.
+    where no such place was found, or its price is missing.
     """
 
     kind: Literal["node"] = "node"
@@ -92,7 +92,8 @@ class NodeExplanation(msgspec.Struct, frozen=True, kw_only=True):
     machine_type: str
     zone: str
     capacity_type: str
-    usd_per_hour: float
+    usd_per_hour: float | None
+    """None where its price is missing; then it stays."""
     committed: bool = False
     """A commitment covers it: it costs what is left to pay."""
     verdict: NodeVerdict
@@ -148,8 +149,10 @@ def explain_node(given: Compiled, node: Node) -> NodeExplanation:
     pods = int(problem.stays.counts[mine] @ problem.pods[problem.stays.classes[mine]])
     priced = not found.homeless and pods == len(_listed_on(given, node))
     price = given.sites.prices[node.name]
+    unpriced = node.name in unpriced_nodes(given.question.cluster, given.question.offers)
     ruled = None if own or held else _cheaper(given, node, found)
     saves = price - ruled.price if ruled else price - found.price if priced else None
+    saves = None if unpriced else saves
     lost = _without_place(free.grouped, problem, found, node)
     elsewhere = _by_rules(ruled) if ruled else _elsewhere(problem, found, pods)
     verdict, why = _verdict(own, held, elsewhere, pods=pods, lost=lost, saves=saves, price=price)
@@ -159,7 +162,7 @@ def explain_node(given: Compiled, node: Node) -> NodeExplanation:
         machine_type=machine_type,
         zone=zone,
         capacity_type=capacity_type,
-        usd_per_hour=price / MICRO,
+        usd_per_hour=None if unpriced else price / MICRO,
         committed=node.name in covered_nodes(given.question.cluster, given.question.offers),
         verdict=verdict,
         reason=why,

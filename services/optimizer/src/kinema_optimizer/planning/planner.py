@@ -436,17 +436,17 @@ class Watch:
     def reporting(self, progress: Report | None, stop: StopRule) -> Report:
         """Note when the first plan is there, and pass figures on, with what the stop rule has noted by then.
 
-        An incumbent is passed on only if it is no worse than those before.
+        An incumbent is passed on only if it is no worse than those before: further solves begin with poor ones.
         """
-        best: tuple[int, int] | None = None
+        best: Progress | None = None
 
         def report(news: Progress) -> None:
             nonlocal best
             self._feasible = self._feasible or time.perf_counter() - self._began
-            found = (news.unplaced, news.cost)
-            if best is not None and found > best:
-                news = replace(news, answer=None)
-            best = found if best is None else min(best, found)
+            if best is not None and (news.unplaced, news.cost) > (best.unplaced, best.cost):
+                news = replace(best, phase=news.phase, stops=news.stops)
+            else:
+                best = replace(news, answer=None)
             if progress is not None:
                 progress(replace(news, stops=(*stop.notes, *news.stops)))
 
