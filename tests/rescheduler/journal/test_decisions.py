@@ -77,13 +77,15 @@ async def test_decisions_of_a_rollback_are_made_again() -> None:
 
 
 async def test_a_plan_that_is_given_up_for_two_reasons_at_once_is_given_up_once() -> None:
-    """Two moves that come to nothing at the same moment: the first one's word is stored, and made again alone."""
-    before = cluster(node("n1"), node("n2"), deployed("api", ["n2"]), deployed("web", ["n2"]))
-    plan = plan_for(before, offers(), to={pod.key: "n1" for pod in before.pods}, delete=["n2"])
+    """Two rolls that are stuck at the same moment: the first one's word is stored, and made again alone."""
+    before = cluster(node("n1"), node("n2"), deployed("api", ["n2"], cpu=500), deployed("web", ["n2"], cpu=500))
+    smaller = {f"Deployment/shop/{name}": {"cpu": 300} for name in ("api", "web")}
+    plan = plan_for(before, offers(), to={pod.key: "n1" for pod in before.pods}, delete=["n2"], resizes=smaller)
     world = World(before, plan)
     world.memory.never_ready_workloads |= {"Deployment/shop/api", "Deployment/shop/web"}
     end = await world.run()
     assert isinstance(end, ExecutionAborted), world.told()
+    assert end.reason == "roll-stuck"
     assert end.detail.startswith("Deployment/shop/api")
     assert check(world) >= 7
 

@@ -78,7 +78,8 @@ class Draft:
         most = {name: sum(mover.requests.get(name, 0) for mover in movers) for name in resources}
         every = (*sites.nodes, *sites.offers)
         could = np.array([sites.admission.vector(row) for row, _ in kinds], dtype=bool).reshape(len(kinds), len(every))
-        could[[need.on_demand for _, need in kinds]] &= [not site.spot for site in every]
+        on_demand = np.array([need.on_demand for _, need in kinds], dtype=bool)
+        could[on_demand] &= np.array([not site.spot for site in every], dtype=bool)
         return cls(
             question=question,
             sites=sites,
