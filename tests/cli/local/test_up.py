@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -416,6 +417,15 @@ async def test_a_second_kinema_on_the_cluster_is_refused(tmp_path: Path, capsys:
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"error: startup aborted: another Kinema acts on this cluster: {elsewhere}, as Lease ")
     assert not (tmp_path / "up" / "logs").exists()
+
+
+async def test_a_full_disk_is_named_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: UpOptions
+) -> None:
+    """The broker would not store what services publish, and these would end one after the other."""
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=200 * 1024))
+    with pytest.raises(InputError, match=r"has 0\.2 MiB left on its disk, and the broker needs 64 MiB: make room, or"):
+        await _run(_pipeline_options(options))
 
 
 @pytest.mark.connected

@@ -13,6 +13,7 @@ from typing import Final
 from kinema_cli.inputs import InputError
 
 _LOCK: Final = ".kinema-lock"
+_LEAST_FREE: Final = 64 * 2**20
 _MARKER: Final = ".kinema"
 """File in every directory that Kinema may clear."""
 _PROCESSES: Final = Path("/proc")
@@ -51,6 +52,14 @@ def clear_own(directory: Path) -> None:
         (directory / _MARKER).touch()
     except OSError as error:
         raise InputError(f"{directory}: {error.strerror}; name another directory with --out") from error
+
+
+def full_disk(directory: Path) -> str:
+    """Return how little room is left where the directory lies; empty where the broker has enough to begin with."""
+    free = shutil.disk_usage(directory).free
+    if free >= _LEAST_FREE:
+        return ""
+    return f"{directory} has {free / 2**20:.1f} MiB left on its disk, and the broker needs {_LEAST_FREE // 2**20} MiB"
 
 
 def _content(directory: Path) -> list[Path]:

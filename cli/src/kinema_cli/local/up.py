@@ -17,7 +17,7 @@ from kinema_cli.broker import environment_of, settings_for
 from kinema_cli.doctor.examine import Subject, examine
 from kinema_cli.inputs import InputError, UsageError, cluster_name, fail, kubeconfig_file
 from kinema_cli.leftovers import GO_ON, incomplete_moves_of, markers_in
-from kinema_cli.local.directory import clear_own, exclusive_lock, state_directory
+from kinema_cli.local.directory import clear_own, exclusive_lock, full_disk, state_directory
 from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, stop_event
@@ -119,6 +119,8 @@ async def _run(options: PipelineOptions) -> int:
     stopping = stop_event()
     try:
         if options.nats is None:
+            if full := full_disk(options.directory):
+                raise InputError(f"{full}: make room, or name another directory with --out")
             await _keep_to_cluster(options)
         await pipeline.open()
         await _claim(options, await pipeline.bus.identity())
@@ -172,7 +174,7 @@ async def _looked_after(pipeline: LocalPipeline, stopping: asyncio.Event) -> int
     while not stopping.is_set():
         looping = pipeline.supervisor.crash_looping()
         if looping is not None:
-            return _gave_up(looping)
+            return _gave_up(looping, pipeline.options)
         await _keep_broker(pipeline)
         with suppress(TimeoutError):
             await asyncio.wait_for(stopping.wait(), LOOK_SECONDS)
@@ -282,6 +284,8 @@ async def _steered(options: PipelineOptions) -> str:
         return f"placement policy: not installed ({error}); kube-scheduler places pods without Kinema's preference"
 
 
-def _gave_up(child: Child) -> int:
+def _gave_up(child: Child, options: PipelineOptions) -> int:
     print_error(f"{child.name} keeps ending; its log {child.log} ends:\n{child.tail()}")
+    if options.nats is None and (full := full_disk(options.directory)):
+        print_hint(f"{full}: make room")
     return 1
