@@ -132,7 +132,7 @@ def _step(pods: Mapping[str, int], start: datetime) -> UsageResampled:
 
 
 class Knowing(Predictor):
-    """A predictor that knows the usage that it is told."""
+    """A predictor that knows the usage that it was given."""
 
     history = History()
 

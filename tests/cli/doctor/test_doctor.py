@@ -259,9 +259,9 @@ async def test_a_price_that_cannot_be_read_is_no_gap_of_the_price_list(world: Wo
     other = node("n2", price="0.09")
     provider: dict[str, object] = {"kind": "delegate", "catalog": str(world.catalog)}
     found = await prices(provider, world.subject.kubeconfig, cluster(wrong, other))
-    (told,) = (one for one in found if one.check == "prices")
-    assert told.level == "warn"
-    assert told.remediation == "correct the annotation kinema.io/usd-per-hour of n1"
+    (finding,) = (one for one in found if one.check == "prices")
+    assert finding.level == "warn"
+    assert finding.remediation == "correct the annotation kinema.io/usd-per-hour of n1"
 
 
 async def test_price_lists_that_are_old_or_damaged(world: World) -> None:

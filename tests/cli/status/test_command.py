@@ -281,7 +281,7 @@ async def test_refused_plan_says_rule_reason_and_what_would_change_it() -> None:
 async def test_a_rejection_that_has_outlived_its_cause_says_so(
     rule: str, figures: dict[str, float | str], since: AnyBody | None, outlived: str
 ) -> None:
-    """Plans are not proposed again only because the cause is gone: the last rejection stays, and is told as past."""
+    """Plans are not proposed again only because the cause is gone: the last rejection stays, marked as past."""
     told = await Told().say(ClusterSnapshot(version=7, objects=()), STARTED, PLAN, PlanAccepted(plan="e3", version=7))
     await told.say(STARTED, PLAN, iteration="i2")
     refused = PlanRejected(

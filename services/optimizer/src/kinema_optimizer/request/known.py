@@ -2,8 +2,7 @@
 
 A quota or an admission rule refused a workload's new pods, its autoscaler took them back, or none was Ready in time.
 Once a move is taken back, no state shows that, and the next plan would repeat it; the log has it, so a replay knows the
-same. Pods on nodes that another
-autoscaler deletes are moved by that autoscaler and not by a plan.
+same. Pods on nodes that another autoscaler deletes are moved by that autoscaler and not by a plan.
 """
 
 from __future__ import annotations
