@@ -77,7 +77,7 @@ def instance(seed: int) -> tuple[Cluster, tuple[Offer, ...], PlanningSettings]:
 def test_the_bound_of_the_search_is_below_what_brute_force_finds() -> None:
     """Where it knows of the share it is higher than without, and no plan costs less than it."""
     compared = known = 0
-    for seed in range(400):
+    for seed in range(600):
         state, on_sale, wish = instance(seed)
         problem = compiled(Question(state, on_sale, NOW, "reschedule", options=wish.mobility))
         if not any(need.on_demand for need in problem.sites.ties.needs.values()):
@@ -94,7 +94,7 @@ def test_the_bound_of_the_search_is_below_what_brute_force_finds() -> None:
         known += rough.value > lower_bound(free.relaxed).value
         compared += 1
     assert compared >= 80
-    assert known >= 40  # whole machines that pods need are in both bounds
+    assert known >= 60
 
 
 @pytest.mark.slow
