@@ -1,5 +1,7 @@
 """The cloud: prices, what nodes have left, orders and their failures."""
 
+from dataclasses import replace
+
 import pytest
 from tests.sim.builders import a_cluster, node_names
 
@@ -10,6 +12,7 @@ from kinema_sim.engine.kinds import NODE
 from kinema_sim.engine.objects import is_true
 
 OFFER = "e2-standard-2/europe-west3-a/on-demand"
+QUOTAS = ("CPUS", "PREEMPTIBLE_CPUS", "INSTANCES", "SSD_TOTAL_GB")
 
 
 def _boot(cluster: Cluster, *, name: str = "x1", operation: str = "op-1", offer: str = OFFER) -> Operation:
@@ -108,14 +111,28 @@ def test_limited_offers_run_out_and_come_back() -> None:
 def test_quota_and_permission_are_refused_at_once() -> None:
     """What the caller may not have is refused without an operation."""
     cluster = a_cluster(nodes=1)
-    cluster.cloud.vcpu_quota = 5
-    with pytest.raises(CloudError, match="4 of 5 vCPUs") as quota:
+    cluster.cloud.quotas["CPUS"] = 5
+    with pytest.raises(CloudError, match="4 of 5 CPUS") as quota:
         _boot(cluster)
     cluster.cloud.denied = True
     with pytest.raises(CloudError) as denied:
         cluster.cloud.delete("n1", "op")
     assert (quota.value.kind, denied.value.kind) == (ErrorClass.QUOTA, ErrorClass.PERMISSION)
     assert "op-1" not in cluster.cloud.operations
+
+
+def test_spot_machines_have_a_quota_of_their_own_where_the_region_has_one() -> None:
+    """Without it they count as all others; boot disks count by gigabytes, machines by number."""
+    cluster = a_cluster(nodes=0)
+    cloud, offer = cluster.cloud, replace(cluster.cloud.offers[OFFER], capacity_type="spot")
+    cloud.boot("x1", offer, "op-1", labels={}, taints=[], disk=("SSD_TOTAL_GB", 100))
+    assert [cloud.used(metric) for metric in QUOTAS] == [2, 0, 1, 100]
+    cloud.quotas["PREEMPTIBLE_CPUS"] = 3
+    assert [cloud.used(metric) for metric in QUOTAS] == [0, 2, 1, 100]
+    with pytest.raises(CloudError, match="2 of 3 PREEMPTIBLE_CPUS") as refused:
+        cloud.boot("x2", offer, "op-2", labels={}, taints=[])
+    assert refused.value.quota == "PREEMPTIBLE_CPUS"
+    assert _boot(cluster, name="x3", operation="op-3").state == "running"
 
 
 def test_deleting_what_is_not_there() -> None:

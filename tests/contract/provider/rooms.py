@@ -182,6 +182,9 @@ class SimRoom(Room):
 class GkeRoom(SimRoom):
     """The fake GKE, whose machines are those of the simulated cloud."""
 
+    template = ""
+    """Node pool that new ones are like."""
+
     def provider(self, api: FencedClient) -> Provider:
         """A process's own provider."""
         return self._provider(api, _prices(self.directory, ""))
@@ -196,6 +199,7 @@ class GkeRoom(SimRoom):
             project="shop",
             location="europe-west3",
             cluster="prod",
+            template_pool=self.template,
             catalog=catalog,
             token_url="",
             container_url=f"{self.world.url}/gke/container",

@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
-from tests.contract.provider.rooms import GkeRoom
+from tests.contract.provider.rooms import ZONE, GkeRoom
 from tests.contract.provider.test_provider_contract import ended, until
 from tests.rescheduler.sim_world import sim_world
 
@@ -64,6 +64,22 @@ async def pools(room: GkeRoom) -> list[str]:
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         found = (await answer.json())["nodePools"]
     return sorted(pool["name"] for pool in found if pool["name"].startswith("kinema-"))
+
+
+async def add_template(room: GkeRoom, config: dict[str, object]) -> None:
+    """Add a node pool of this configuration, which the pools of Kinema are to be like."""
+    room.template = "usual"
+    url = f"{room.world.url}/gke/container/v1/projects/shop/locations/europe-west3/clusters/prod/nodePools"
+    pool = {"name": room.template, "locations": [ZONE], "config": {"machineType": "e2-standard-2", **config}}
+    async with aiohttp.ClientSession() as session:
+        async with session.post(url, json={"nodePool": pool}) as answer:
+            assert answer.status == 200, await answer.text()
+        async with asyncio.timeout(30):
+            while True:
+                async with session.get(f"{url}/{room.template}") as answer:
+                    if (await answer.json())["status"] == "RUNNING":
+                        return
+                await asyncio.sleep(0.05)
 
 
 def cloud(room: GkeRoom) -> Cloud:
@@ -145,8 +161,7 @@ async def test_boots_that_succeed_in_part(room: GkeRoom, api: FencedClient) -> N
     """Of three orders with room for two in the quota, two machines run and one is refused as `quota`."""
     provider = room.provider(api)
     offer = await room.offer(provider)
-    used = sum(machine.offer.vcpus for machine in cloud(room).machines.values())
-    cloud(room).vcpu_quota = used + 5
+    cloud(room).quotas["CPUS"] = cloud(room).used("CPUS") + 5
     booted = [await boot(provider, f"kinema-{number}", offer) for number in range(3)]
     assert sorted((one.state, one.reason) for one in booted) == [("done", ""), ("done", ""), ("failed", "quota")]
     assert len(room.paid()) == 2
@@ -155,11 +170,34 @@ async def test_boots_that_succeed_in_part(room: GkeRoom, api: FencedClient) -> N
 async def test_quotas_limit_offers(room: GkeRoom, api: FencedClient) -> None:
     """Machines of all types share what the region's quota of vCPUs leaves, and the one on the number of instances."""
     provider = room.provider(api)
-    used = sum(machine.offer.vcpus for machine in cloud(room).machines.values())
-    cloud(room).vcpu_quota = used + 7
+    cloud(room).quotas["CPUS"] = cloud(room).used("CPUS") + 7
     small, big = await room.offer(provider), await room.offer(provider, "e2-standard-4")
     assert left_of((small, big), {}) == {small.name: 3, big.name: 1}
     assert left_of((small, big), {small.name: 2}) == {small.name: 1, big.name: 0}
+
+
+@pytest.mark.parametrize(
+    ("metric", "more", "template"),
+    [
+        ("INSTANCES", 1, {}),
+        ("SSD_TOTAL_GB", 150, {}),
+        ("SSD_TOTAL_GB", 99, {"diskType": "pd-ssd", "diskSizeGb": 50}),
+        ("DISKS_TOTAL_GB", 150, {"diskType": "pd-standard"}),
+    ],
+)
+async def test_offers_end_where_the_regions_quotas_end(
+    room: GkeRoom, api: FencedClient, metric: str, more: int, template: dict[str, object]
+) -> None:
+    """Plans may buy what a quota leaves, and the region sells no more: of two machines one is refused as `quota`."""
+    await add_template(room, template)
+    provider = room.provider(api)
+    cloud(room).quotas[metric] = cloud(room).used(metric) + more
+    offer = await room.offer(provider)
+    assert left_of((offer,), {})[offer.name] == 1
+    first, second = [await boot(provider, f"kinema-{number}", offer) for number in range(2)]
+    assert (first.state, second.state, second.reason) == ("done", "failed", "quota")
+    assert metric in second.message
+    assert room.paid() == ["kinema-0"]
 
 
 def test_quotas_that_a_machine_counts_against() -> None:

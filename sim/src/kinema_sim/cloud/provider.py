@@ -19,6 +19,13 @@ STOCK_OUT_MS = 4_000
 """Time for which the cloud looks for capacity before it reports that there is none."""
 
 
+CPUS = "CPUS"
+SPOT_CPUS = "PREEMPTIBLE_CPUS"
+INSTANCES = "INSTANCES"
+"""Metrics of quotas, as Compute Engine names them."""
+NO_DISK = ("", 0)
+
+
 class ErrorClass(StrEnum):
     """Meaning of a failure for the caller."""
 
@@ -31,12 +38,13 @@ class ErrorClass(StrEnum):
 
 
 class CloudError(Exception):
-    """A request that the cloud refuses at once."""
+    """A request that the cloud refuses at once. `quota`: the metric of the quota that it would exceed."""
 
-    def __init__(self, kind: ErrorClass, message: str) -> None:
+    def __init__(self, kind: ErrorClass, message: str, quota: str = "") -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
+        self.quota = quota
 
 
 @dataclass
@@ -69,6 +77,7 @@ class Machine:
         boot: operation that boots or booted it.
         labels: extra labels of its node.
         taints: extra taints of its node.
+        disk: metric of the quota that its boot disk counts against, and gigabytes.
     """
 
     name: str
@@ -77,6 +86,7 @@ class Machine:
     boot: Operation
     labels: dict[str, str] = field(default_factory=dict)
     taints: list[Obj] = field(default_factory=list)
+    disk: tuple[str, int] = NO_DISK
 
 
 class Cloud:
@@ -86,17 +96,15 @@ class Cloud:
         store: where nodes register.
         seed: decides boot times.
         offers: what is on sale, the shipped price list when None.
-        vcpu_quota: how many processors may run at once; None for no limit.
     """
 
-    def __init__(
-        self, store: Store, seed: int, *, offers: tuple[Offer, ...] | None = None, vcpu_quota: int | None = None
-    ) -> None:
+    def __init__(self, store: Store, seed: int, *, offers: tuple[Offer, ...] | None = None) -> None:
         self._store = store
         self._loop: Loop = store.loop
         self._seed = seed
         self.offers = {offer.name: offer for offer in (load_offers() if offers is None else offers)}
-        self.vcpu_quota = vcpu_quota
+        self.quotas: dict[str, int] = {}
+        """Limits of the region by metric; what is not listed has none."""
         self.available: dict[str, int] = {}
         self.sold_out: set[str] = set()
         self.never_ready: set[str] = set()
@@ -106,7 +114,16 @@ class Cloud:
         self.operations: dict[str, Operation] = {}
         self._deletions: dict[str, Operation] = {}
 
-    def boot(self, name: str, offer: Offer, operation: str, *, labels: dict[str, str], taints: list[Obj]) -> Operation:
+    def boot(
+        self,
+        name: str,
+        offer: Offer,
+        operation: str,
+        *,
+        labels: dict[str, str],
+        taints: list[Obj],
+        disk: tuple[str, int] = NO_DISK,
+    ) -> Operation:
         """Order a machine. The same operation, or the same machine under another operation, is the same order.
 
         Raises:
@@ -121,9 +138,9 @@ class Cloud:
                 raise CloudError(ErrorClass.CONFLICT, f"{name} exists as {existing.offer.name}, {existing.state}")
             self.operations[operation] = existing.boot
             return existing.boot
-        self._check_quota(offer)
+        self._check_quotas(offer, disk)
         order = self.operations[operation] = Operation(operation, "boot", name)
-        machine = Machine(name, offer, "booting", order, labels=dict(labels), taints=list(taints))
+        machine = Machine(name, offer, "booting", order, labels=dict(labels), taints=list(taints), disk=disk)
         self.machines[name] = machine
         if self._left(offer) == 0:
             self._loop.after(STOCK_OUT_MS, lambda: self._fail_for_stock(machine))
@@ -194,11 +211,21 @@ class Cloud:
         if self.denied:
             raise CloudError(ErrorClass.PERMISSION, "the caller may not change machines")
 
-    def _check_quota(self, offer: Offer) -> None:
-        used = sum(machine.offer.vcpus for machine in self.machines.values())
-        if self.vcpu_quota is not None and used + offer.vcpus > self.vcpu_quota:
-            text = f"{used} of {self.vcpu_quota} vCPUs are in use, {offer.machine_type} needs {offer.vcpus}"
-            raise CloudError(ErrorClass.QUOTA, text)
+    def used(self, metric: str) -> int:
+        """Return how much of a quota the machines use."""
+        return sum(self._counted(machine.offer, machine.disk).get(metric, 0) for machine in self.machines.values())
+
+    def _counted(self, offer: Offer, disk: tuple[str, int]) -> dict[str, int]:
+        """Return what a machine counts in quotas; a Spot machine has its own of processors where the region has one."""
+        spot = offer.capacity_type == "spot" and self.quotas.get(SPOT_CPUS, 0) > 0
+        return {SPOT_CPUS if spot else CPUS: offer.vcpus, INSTANCES: 1, disk[0]: disk[1]}
+
+    def _check_quotas(self, offer: Offer, disk: tuple[str, int]) -> None:
+        for metric, needed in self._counted(offer, disk).items():
+            most, used = self.quotas.get(metric), self.used(metric)
+            if most is not None and used + needed > most:
+                text = f"{used} of {most} {metric} are in use, {offer.machine_type} needs {needed}"
+                raise CloudError(ErrorClass.QUOTA, text, metric)
 
     def _left(self, offer: Offer) -> int | None:
         return 0 if offer.name in self.sold_out else self.available.get(offer.name)

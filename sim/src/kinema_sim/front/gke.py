@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from kinema_sim.cloud.machines import Offer
-from kinema_sim.cloud.provider import Cloud, CloudError, ErrorClass, Operation
+from kinema_sim.cloud.provider import CPUS, Cloud, CloudError, ErrorClass, Operation
 from kinema_sim.engine.clock import Loop
 from kinema_sim.engine.objects import Obj
 from kinema_sim.front.replies import read_object, reply
@@ -24,6 +24,8 @@ POOL_MS = 20_000
 """From the order of a node pool to its end; one operation at a time for the cluster."""
 RETRY_MS = 30_000
 """From a failed attempt to create an instance to the next."""
+_USUAL_CPUS = 10_000
+"""Quota of processors where no test sets one: every region reports that."""
 _CLUSTER = "/gke/container/v1/projects/{project}/locations/{location}/clusters/{cluster}"
 _GROUP = "/gke/compute/v1/projects/{project}/zones/{zone}/instanceGroupManagers/{group}"
 _COMPUTE = "https://www.googleapis.com/compute/v1"
@@ -264,7 +266,9 @@ class GkeFront:
         taints = [{**taint, "effect": _EFFECTS[taint["effect"]]} for taint in pool.config.get("taints") or ()]
         try:
             identity = f"gke-{instance.name}-{instance.attempts}-{self._loop.now_ms}"
-            instance.order = self._cloud.boot(instance.name, pool.offer, identity, labels=labels, taints=taints)
+            instance.order = self._cloud.boot(
+                instance.name, pool.offer, identity, labels=labels, taints=taints, disk=_disk(pool.config)
+            )
         except CloudError as error:
             instance.failed = error
 
@@ -295,9 +299,11 @@ class GkeFront:
         return shown
 
     async def _region(self, request: web.Request) -> web.Response:
-        used = sum(machine.offer.vcpus for machine in self._cloud.machines.values())
-        most = self._cloud.vcpu_quota
-        quotas = [{"metric": "CPUS", "limit": float(10_000 if most is None else most), "usage": float(used)}]
+        limits = {CPUS: _USUAL_CPUS, **self._cloud.quotas}
+        quotas = [
+            {"metric": metric, "limit": float(most), "usage": float(self._cloud.used(metric))}
+            for metric, most in sorted(limits.items())
+        ]
         return reply({"name": request.match_info["region"], "quotas": quotas, "status": "UP"})
 
     async def _rights(self, request: web.Request) -> web.Response:
@@ -319,6 +325,13 @@ def _cluster_of(request: web.Request) -> str:
     return f"projects/{match['project']}/locations/{match['location']}/clusters/{match['cluster']}"
 
 
+def _disk(config: Obj) -> tuple[str, int]:
+    """Return the metric that a boot disk counts against, and its gigabytes: 100 on `pd-balanced` unless named."""
+    disk = config.get("bootDisk") or {}
+    kind, gigabytes = disk.get("diskType") or config.get("diskType"), disk.get("sizeGb") or config.get("diskSizeGb")
+    return "DISKS_TOTAL_GB" if kind == "pd-standard" else "SSD_TOTAL_GB", int(gigabytes or 100)
+
+
 def _attempt_error(error: CloudError, pool: _Pool) -> Obj:
     """Return an error of a group's last attempt."""
     code = _CODES.get(error.kind, "INTERNAL_ERROR")
@@ -328,7 +341,7 @@ def _attempt_error(error: CloudError, pool: _Pool) -> Obj:
             f"request.  '({pool.offer.machine_type}) {error.message}'."
         )
     elif error.kind is ErrorClass.QUOTA:
-        text = f"Quota 'CPUS' exceeded: {error.message}."
+        text = f"Quota '{error.quota}' exceeded: {error.message}."
     else:
         text = error.message
     return {"code": code, "message": text}

@@ -9,6 +9,7 @@ from aiohttp import web
 from kinema_sim.api.errors import ApiError
 from kinema_sim.api.faults import Fault, FaultType
 from kinema_sim.api.listing import Lister
+from kinema_sim.cloud.provider import CPUS
 from kinema_sim.cluster import Cluster
 from kinema_sim.engine.clock import Loop, parse_stamp
 from kinema_sim.engine.kinds import ALL_KINDS
@@ -106,7 +107,7 @@ class SimulatorFront:
             case "gke-pool-error":
                 self._cluster.cloud.pool_error = str(body.get("code", "GKE_SERVICE_ACCOUNT_DELETED"))
             case "cloud-quota":
-                self._cluster.cloud.vcpu_quota = int(body.get("vcpus", 0))
+                self._cluster.cloud.quotas[CPUS] = int(body.get("vcpus", 0))
             case "pods-never-ready":
                 self._cluster.kubelets.never_ready.add((str(body.get("namespace", "")), str(body.get("app", ""))))
             case "node-never-ready":
@@ -141,7 +142,7 @@ class SimulatorFront:
         cloud.sold_out.clear()
         cloud.denied = False
         cloud.pool_error = ""
-        cloud.vcpu_quota = None
+        cloud.quotas.clear()
         cloud.release()
         self._watches.end_silent()
         return reply({"status": "ok"})
