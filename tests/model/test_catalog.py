@@ -299,6 +299,7 @@ def test_a_bigger_machine_leaves_more(cores: int, memory: int, more: int, furthe
         ({"eks.amazonaws.com/capacityType": "SPOT"}, True),
         ({"eks.amazonaws.com/capacityType": "ON_DEMAND"}, False),
         ({"kubernetes.azure.com/scalesetpriority": "spot"}, True),
+        ({"cluster.x-k8s.io/interruptible": ""}, True),
         ({"kinema.io/capacity-type": "on-demand", "cloud.google.com/gke-spot": "true"}, False),
     ],
 )

@@ -63,6 +63,7 @@ SPOT_VALUES: Final[dict[str, str]] = {
     "cloud.google.com/gke-preemptible": "true",
     "eks.amazonaws.com/capacityType": "spot",
     "kubernetes.azure.com/scalesetpriority": "spot",
+    "cluster.x-k8s.io/interruptible": "",
 }
 """Labels that mark spot capacity, and the value (in lower case) that does."""
 
