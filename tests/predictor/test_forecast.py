@@ -89,6 +89,7 @@ def test_request_moves_towards_the_need_by_at_most_a_tenth() -> None:
     assert forecast.predicted["cpu"] == 100
     assert forecast.samples == 288
     assert forecast.requests_after["cpu"] == 360
+    assert forecast.recommended["cpu"] == 100, "to where such steps lead"
 
 
 def test_request_grows_by_at_most_a_tenth() -> None:
@@ -99,6 +100,16 @@ def test_request_grows_by_at_most_a_tenth() -> None:
 def test_request_meets_a_need_within_the_step() -> None:
     """A need less than a step away is taken as it is."""
     assert only(shop(), of(days(1.1, 385, 450))).requests_after["cpu"] == 385
+
+
+def test_requests_that_keep_the_risk_are_not_raised() -> None:
+    """The need has a reserve for days unlike the known ones; pods do not restart for the reserve alone."""
+    usage = of([step(at, 100 + at * 37 % 101, 450) for at in reversed(range(320))])
+    band = next(one for one in judged(shop(), usage).bands if one.resource == "cpu")
+    assert band.enough is not None
+    assert band.enough < band.need
+    assert judged(shop(cpu=band.enough), usage).recommended["cpu"] == band.enough
+    assert judged(shop(cpu=band.enough - 1), usage).recommended["cpu"] == band.need
 
 
 def test_memory_stays_a_tenth_above_the_largest_sample_of_a_day() -> None:
@@ -120,7 +131,7 @@ def test_cpu_never_falls_below_ten_millicores() -> None:
 def test_changes_below_one_percent_are_left_alone() -> None:
     """A restart for 3m of 400m is not worth it: the forecast equals the current requests; 4m are."""
     slight = only(shop(memory=500), of(days(1.1, 397, 454)))
-    assert slight.requests_after == slight.requests_before
+    assert slight.requests_after == slight.recommended == slight.requests_before
     assert only(shop(memory=500), of(days(1.1, 396, 454))).requests_after["cpu"] == 396
 
 

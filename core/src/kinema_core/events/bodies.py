@@ -220,6 +220,8 @@ class WorkloadForecast(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """What a pod needs over the horizon, by the band of the forecast."""
     samples: int
     """Steps of history behind the forecast of CPU."""
+    recommended: Amounts = EMPTY
+    """Requests to which steps such as this one lead in the end; empty: those after this one."""
 
 
 class ForecastRefused(Wire, frozen=True, kw_only=True, omit_defaults=False):
@@ -257,6 +259,8 @@ class UsageBand(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """Pinball loss of the best model in the back-test, the geometric mean over its folds."""
     vpa_loss: float
     """The same of a histogram with a half-life of a day."""
+    enough: int | None = None
+    """Requests of at least this keep the risk, without the reserve of `need`: they are not raised. null: `need`."""
 
 
 class WorkloadJudged(Wire, frozen=True, kw_only=True, omit_defaults=False):

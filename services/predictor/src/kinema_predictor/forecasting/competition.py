@@ -132,17 +132,18 @@ def _spread(errors: Array) -> Array:
     return ranked[:, places]
 
 
-def level_for(upper: Array, spread: Array, quantile: float) -> Array:
+def level_for(upper: Array, spread: Array, quantile: float, *, unused: float = DRIFT) -> Array:
     """Return (n,) the constant level that at most 1 − quantile of all steps ahead is expected to exceed.
 
     Args:
         upper: (n, horizon) the forecast.
         spread: (n, k) of the same competition: what may come is the forecast of a step plus any of these.
         quantile: the share of steps to be covered.
+        unused: share of the allowed excess that is left unused.
     """
     thinned = upper[:, :: max(1, upper.shape[1] // 96)]
     possible = (thinned[:, :, None] + spread[:, None, :]).reshape(len(upper), -1)
-    return np.maximum(upper_quantile(possible, quantile + DRIFT * (1 - quantile)), 0.0)
+    return np.maximum(upper_quantile(possible, quantile + unused * (1 - quantile)), 0.0)
 
 
 def _strides(task: Task, folds: int) -> list[int]:

@@ -300,7 +300,8 @@ def _recommended(
         band = judged.band(name)
         if name not in asked.names or band is None:
             continue
-        amount = _floored(name, band.need, judged.memory_peak)
+        need = current[name] if (band.enough or band.need) <= current[name] < band.need else band.need
+        amount = _floored(name, need, judged.memory_peak)
         reason = _stays(asked, name, amount, band.days, band.coverage, rules, is_scaled=is_scaled)
         young = band.days * 86_400 < rules.least_age.total_seconds()
         if young and advice is not None and advice.target.get(name):
@@ -354,8 +355,8 @@ def _stays(
 
 def _forecast(asked: _Asked, judged: WorkloadJudged) -> WorkloadForecast:
     """Move the requests towards what is recommended, by the largest step that is allowed."""
-    current = asked.workload.template_requests
-    after = {}
+    current, ceiling = asked.workload.template_requests, asked.workload.template_ceiling
+    after, last = {}, {}
     for name in asked.names:
         wanted = judged.recommended.get(name)
         if wanted is None:
@@ -364,7 +365,8 @@ def _forecast(asked: _Asked, judged: WorkloadJudged) -> WorkloadForecast:
         if name == "memory":
             # A pod in reach of the out-of-memory killer does not wait for the next step.
             amount = max(amount, wanted)
-        after[name] = _below(asked.workload.template_ceiling.get(name), amount)
+        after[name] = _below(ceiling.get(name), amount)
+        last[name] = _below(ceiling.get(name), wanted)
     worth = any(abs(amount - current[name]) >= WORTH * current[name] for name, amount in after.items())
     cpu = next((band for band in judged.bands if band.resource == "cpu"), None)
     return WorkloadForecast(
@@ -373,6 +375,7 @@ def _forecast(asked: _Asked, judged: WorkloadJudged) -> WorkloadForecast:
         requests_after=FrozenMap({**current, **after}) if worth else current,
         predicted=FrozenMap({band.resource: band.need for band in judged.bands}),
         samples=0 if cpu is None else cpu.steps,
+        recommended=FrozenMap({**current, **last}) if worth else current,
     )
 
 

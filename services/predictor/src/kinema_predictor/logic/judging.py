@@ -153,7 +153,10 @@ def _judged(
 ) -> list[UsageBand]:
     outcome = compete(past, task, before, able)
     _, upper = band(past, task, outcome.offsets, outcome.chosen, able)
-    need = level_for(upper, outcome.spread, task.quantile) if name == "cpu" else upper.max(axis=1)
+    need = enough = upper.max(axis=1)
+    if name == "cpu":
+        need = level_for(upper, outcome.spread, task.quantile)
+        enough = level_for(upper, outcome.spread, task.quantile, unused=0.0)
     histogram = outcome.models.index("histogram")
     found = []
     for row in range(len(past)):
@@ -162,6 +165,7 @@ def _judged(
             UsageBand(
                 resource=name,
                 need=int(np.ceil(round(float(need[row]), 3))),
+                enough=int(np.ceil(round(float(enough[row]), 3))),
                 quantile=round(task.quantile, 6),
                 models=tuple(outcome.models[index] for index in chosen),
                 offsets=tuple(round(float(outcome.offsets[row, index])) for index in chosen),
