@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from tests.optimizer.instances import random_cluster
 from tests.optimizer.planned import planned as optimizer_plan
 from tests.optimizer.planning.changed_requests import filled_cluster, lowered
 from tests.optimizer.planning.test_plans import forecast
-from tests.support.builders import NOW, cluster, deployed, node, offer
+from tests.support.builders import NOW, amounts, cluster, deployed, node, offer
 from tests.support.planning import unguarded
 
 from kinema_core.events import Offer, Plan, WorkloadForecast
@@ -68,20 +69,68 @@ def test_a_workload_without_room_does_not_keep_others_from_lower_requests() -> N
     assert changes(found) == ({"keep"}, 0)
 
 
+def test_workloads_without_room_never_keep_others_from_lower_requests() -> None:
+    """However many turns it takes: of the ten pods that may restart, eight have no room, and then eight others."""
+    names = [node(f"n{index}", price="0.05") for index in range(5)]
+    full = [deployed(name, [f"n{index}"] * 4, cpu=950) for index, name in enumerate("abcd")]
+    falls = (*(forecast(name, cpu=950, after=940) for name in "abcd"), forecast("e", cpu=400, after=360))
+    state = cluster(*names, *full, deployed("e", ["n4"] * 3, cpu=400))
+    careful = unguarded(max_moves_fraction=0.25)
+    found = optimizer_plan(state, (offer(price=50_000),), work=20, forecasts=falls, settings=careful)
+    assert (resized(found), *changes(found)) == (["e"], {"keep"}, 0)
+
+
+def test_requests_stay_where_no_fall_can_save_what_a_plan_has_to() -> None:
+    """The last node stays whatever its pods request; with a second one the same fall pays in the end, step by step."""
+    careful, on_sale = unguarded(min_savings_fraction=0.1), (offer(price=50_000),)
+    nodes = node("n1", price="0.05"), node("n2", price="0.05")
+    falls = msgspec.structs.replace(forecast("web", cpu=1000, after=900), recommended=amounts(300, 128, pods=1))
+    alone = cluster(nodes[0], deployed("web", ["n1"] * 3, cpu=1000))
+    assert optimizer_plan(alone, on_sale, work=20, forecasts=(falls,), settings=careful).resizes == ()
+    two = cluster(*nodes, deployed("web", ["n1"] * 2 + ["n2"], cpu=1000), deployed("api", ["n2"], cpu=2000))
+    found = optimizer_plan(two, on_sale, work=20, forecasts=(falls,), settings=careful)
+    assert (resized(found), *changes(found)) == (["web"], {"keep"}, 0)
+
+
+def test_a_plan_leaves_requests_that_it_need_not_lower() -> None:
+    """One node is the least that there can be, and it holds all pods once `fits` has smaller requests: `full` stays."""
+    nodes = node("n1", price="0.05"), node("n2", price="0.05")
+    state = cluster(*nodes, deployed("full", ["n1"] * 2, cpu=600), deployed("fits", ["n2"] * 10, cpu=300))
+    falls = forecast("fits", cpu=300, after=150), forecast("full", cpu=600, after=570)
+    found = optimizer_plan(state, (), work=20, forecasts=falls, settings=unguarded(min_savings_fraction=0.1))
+    assert (resized(found), found.cost.after) == (["fits"], 0.05)
+    assert {one.pod for one in found.placements if one.strategy == "stay"} == {"shop/full-0", "shop/full-1"}
+    both = optimizer_plan(state, (), work=20, forecasts=falls)
+    assert resized(both) == ["fits", "full"], "where any saving is enough, their room may be of use"
+
+
+def test_requests_fall_one_workload_after_the_other_where_not_all_have_room() -> None:
+    """Second copies of all pods at once have no room, and no machine is on sale: those of `full` alone have."""
+    nodes = node("n1", price="0.05"), node("n2", price="0.05")
+    state = cluster(*nodes, deployed("full", ["n1"] * 2, cpu=1000), deployed("late", ["n2"] * 10, cpu=300))
+    falls = forecast("full", cpu=1000, after=950), forecast("late", cpu=300, after=280)
+    assert resized(planned(state, (), falls)) == ["full"]
+
+
 def test_requests_fall_in_place_where_a_plan_saves_too_little_to_be_accepted() -> None:
     """A machine that is 4% cheaper is not worth the moves that a decider would refuse; smaller requests do not wait.
 
-    A small saving where nothing falls is planned: an operator may approve it.
+    They lead to the small machine. A small saving where nothing falls is planned: an operator may approve it. So it is
+    where requests, however small, save no more.
     """
     state = cluster(node("n1", price="0.05"), deployed("web", ["n1"] * 2, cpu=1000))
-    dearer, falls = (offer(price=48_000),), (forecast("web", cpu=1000, after=900),)
+    small = offer("m1", cpu=700, memory=4 * 1024, price=20_000)
+    dearer, fall = (offer(price=48_000), small), forecast("web", cpu=1000, after=900)
+    falls = (msgspec.structs.replace(fall, recommended=amounts(300, 128, pods=1)),)
     careful = unguarded(min_savings_fraction=0.1)
     found = optimizer_plan(state, dearer, work=20, forecasts=falls, settings=careful)
     assert ([one.workload for one in found.resizes], *changes(found)) == (["Deployment/shop/web"], {"keep"}, 0)
     alone = optimizer_plan(state, dearer, work=20, settings=careful)
-    enough = optimizer_plan(state, (offer(price=44_000),), work=20, forecasts=falls, settings=careful)
-    assert all(one.cost.after < one.cost.before for one in (alone, enough))
-    assert all(changes(one)[0] == {"boot", "delete"} for one in (alone, enough))
+    enough = optimizer_plan(state, (offer(price=44_000), small), work=20, forecasts=falls, settings=careful)
+    last = optimizer_plan(state, dearer[:1], work=20, forecasts=falls, settings=careful)
+    assert all(one.cost.after < one.cost.before for one in (alone, enough, last))
+    assert all(changes(one)[0] == {"boot", "delete"} for one in (alone, enough, last))
+    assert last.resizes == ()
     assert resized(enough) == ["web"], "in one plan with the node"
 
 

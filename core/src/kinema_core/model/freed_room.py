@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
-from kinema_core.events import Resize
+from kinema_core.events import Resize, WorkloadForecast
 from kinema_core.model.cluster import Cluster
 
 
-def freed_share(cluster: Cluster, resizes: Iterable[Resize]) -> Fraction:
+def freed_share(cluster: Cluster, resizes: Iterable[Resize | WorkloadForecast]) -> Fraction:
     """Return which part of all nodes new requests leave free; negative where they take more.
 
     CPU and memory are half of a node each.
@@ -23,7 +23,7 @@ def freed_share(cluster: Cluster, resizes: Iterable[Resize]) -> Fraction:
     return share
 
 
-def _fallen(cluster: Cluster, resizes: tuple[Resize, ...], name: str) -> int:
+def _fallen(cluster: Cluster, resizes: tuple[Resize | WorkloadForecast, ...], name: str) -> int:
     """Return by how much the requests of all resized pods fall together."""
     pods = cluster.pods_by_workload
     return sum(

@@ -20,6 +20,7 @@ from kinema_optimizer.bounds.certificate import lower_bound
 from kinema_optimizer.exact.thesis_model import LiteralResult, solve_literal
 from kinema_optimizer.planning.constraint_prices import price_constraints
 from kinema_optimizer.planning.frontier import FrontierPoint, frontier_of
+from kinema_optimizer.planning.idle_falls import prospect_of, useful, without_idle_falls
 from kinema_optimizer.planning.ordering import (
     ATTEMPTS,
     Stuck,
@@ -38,7 +39,7 @@ from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import IncumbentReport, Progress, Report
 from kinema_optimizer.request.choice import PRICE_STEPS, Choice, choose, with_choice
 from kinema_optimizer.request.headroom import brings_room
-from kinema_optimizer.request.objective import MICRO, lowers, objective_at, raised, rising, worth
+from kinema_optimizer.request.objective import MICRO, in_the_end, lowers, objective_at, raised, rising, worth
 from kinema_optimizer.search import kernels
 from kinema_optimizer.search.neighborhood import TaskPool
 from kinema_optimizer.search.search import SearchOptions
@@ -50,7 +51,7 @@ PRICING_SHARE: Final = 0.1
 UNLOWERED: Final = "unlowered-"
 """Before the phases of a solve without smaller requests, after one with them."""
 WORTH_FREEING: Final = Fraction(1, 100)
-"""Of the room of all nodes: requests that leave so much free fall before a plan without smaller ones is made."""
+"""Of the room of all nodes: requests that leave so much free in the end fall before a plan without smaller ones."""
 FIRST_SHARE: Final = 0.5
 """Of the time, for the first plan where others are made to choose from."""
 LOWERED_SHARE: Final = 0.5
@@ -96,9 +97,12 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     watch = Watch()
     request = Request(cluster, offers, now, settings, mode, stop, ahead)
     report, choice = watch.reporting(progress, stop), settings.choice
+    prospect = prospect_of(request, forecasts)
+    forecasts = useful(request, forecasts, prospect)
     with stop.part(FIRST_SHARE) if choice is not None else nullcontext():
         made = _make_no_dearer(request, forecasts, task_pool, stop, report)
     made = made.of(*_worthwhile(request, forecasts, made.task, made.plan), stop)
+    made = made.of(*without_idle_falls(request, forecasts, made.task, made.plan, prospect), stop)
     if choice is not None and mode == "reschedule" and not _is_at_rest(made.plan) and not made.plan.resizes:
         made = _chosen(made, request.search_options(made.task, task_pool), stop, choice)
     if frontier is not None:
@@ -129,9 +133,12 @@ def plan_from(request: Request, *, incumbent: IncumbentReport, solve: Solve, for
     Raises:
         PriceError: no live node has a price. UnsoundPlanError: the checker refuses the plan.
     """
+    prospect = prospect_of(request, forecasts)
+    forecasts = useful(request, forecasts, prospect)
     task = request.task(forecasts)
     outcome = outcome_of(task.problem, incumbent.answer)
     task, plan = _worthwhile(request, forecasts, task, order_plan(task.problem, outcome, request.stop)[0])
+    task, plan = without_idle_falls(request, forecasts, task, plan, prospect)
     return task.finish(msgspec.structs.replace(plan, solve=solve), lower_bound=incumbent.bound, optimal=False)
 
 
@@ -214,8 +221,8 @@ def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) 
     """Return the plan; where it saves nothing, one that keeps every node and every running pod where they are.
 
     Requests then change in place, also where new requests make the plan break a rule: its own node may not admit a pod
-    again, or have no room for both copies. Workloads for which that is so, or all, keep their requests. Where the time
-    is over, the plan stays as it is.
+    again, or have no room for both copies. Workloads for which that is so keep their requests, or all where a saving
+    is worth more than what theirs free in the end. Where the time is over, the plan stays as it is.
     """
     sound, least = not _blocked(task.problem, plan), request.settings.min_savings_fraction
     if sound and _has_purpose(forecasts, plan, least):
@@ -231,10 +238,12 @@ def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) 
         stuck = tuple(unordered) or _blocked(still.problem, rest)
         no_dearer = worth(rest) <= max(worth(plan), (False, len(plan.unplaced), before))
         if not stuck and (not sound or (no_dearer and _unplaced(rest) <= _unplaced(plan))):
-            waits = sound and _is_saving(plan) and freed_share(request.cluster, rest.resizes) < WORTH_FREEING
+            falling = {one.workload for one in rest.resizes}
+            freed = freed_share(request.cluster, in_the_end(one for one in given if one.workload in falling))
+            waits = sound and _is_saving(plan) and freed < WORTH_FREEING
             return (task, plan) if waits else (still, rest)
         blocked = {one for key in stuck for one in _resized(still.problem, key)}
-        if blocked and (not sound or given is forecasts):
+        if blocked and (not sound or lowers(given)):
             tried.insert(0, tuple(one for one in given if one.workload not in blocked))
     return task, plan
 

@@ -11,15 +11,17 @@ from datetime import datetime
 
 import msgspec
 
-from kinema_core.events import Mode, Offer, Plan, Pod, WorkloadForecast
+from kinema_core.events import Amounts, FrozenMap, Mode, Offer, Plan, Pod, WorkloadForecast
 from kinema_core.model.budgets import budgets_by_pod, covered
 from kinema_core.model.catalog import node_prices
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.daemons import room_left
 from kinema_core.model.mobility import in_scope, listed_by_key, mobility
 from kinema_core.model.moves_limit import most_moves
 from kinema_core.model.preferences import violated_preferences
 from kinema_core.model.redundancy import redundancy_loss
+from kinema_core.model.resources import fits, shift
 from kinema_core.model.strategy import strategy_of
 from kinema_optimizer.errors import UnsoundPlanError
 from kinema_optimizer.planning.ordering import exceeds
@@ -61,10 +63,17 @@ class Request:
         )
 
     def task(self, forecasts: tuple[WorkloadForecast, ...]) -> Task:
-        """Return the request with these new requests, restated and compiled."""
+        """Return the request with as many of these new requests as one plan may make, restated and compiled."""
+        frame, question, objective = self.question(forecasts)
+        return Task(frame, *_solvable(question, objective, self.stop))
+
+    def question(
+        self, forecasts: tuple[WorkloadForecast, ...], *, limited: bool = True
+    ) -> tuple[Frame, Question, Objective]:
+        """Return the request with these new requests, restated; `limited`: with as many as one plan may make."""
         settings = self.settings
         objective = replace(settings.objective(self.now), expected=len(self.ahead))
-        most = self._most_moves()
+        most = self._most_moves() if limited else None
         if most is not None:
             forecasts, left = affordable(forecasts, self.cluster, most)
             objective = replace(
@@ -96,7 +105,7 @@ class Request:
         if objective.max_moves == 0 and not forecasts:  # new requests may have to move pods in any case
             movable = frozenset(mobility(frame.cluster, self.now, question.options).strategy)
             question = replace(question, unmoved=movable, still=True)
-        return Task(frame, *_solvable(question, objective, self.stop))
+        return frame, question, objective
 
     def _growth(self) -> Growth:
         """Return the growth that a plan for pending pods is to expect; one that saves expects none."""
@@ -199,17 +208,44 @@ def _solvable(question: Question, objective: Objective, stop: StopRule) -> tuple
 def _with_places(question: Question, stop: StopRule) -> Compiled:
     """Return the problem; where a pod that forecasts replace finds no place, without those that raise requests.
 
-    Where it finds none even then, no forecast is left.
+    Where it finds none even then, with those for whose new copies there is room beside all that is there, or with none.
     """
     found = compiled(question)
     larger = {one.workload for one in raised(question.forecasts)}
     falling = tuple(one for one in question.forecasts if one.workload not in larger)
-    for fewer in (falling, ()):
+    for fewer in (falling, _beside(question, falling), ()):
         if not found.question.forecasts or count_unplaced(found, stop) is not None:
             break
         if len(fewer) < len(found.question.forecasts):
             found = compiled(replace(question, forecasts=fewer))
     return found
+
+
+def _beside(question: Question, forecasts: tuple[WorkloadForecast, ...]) -> tuple[WorkloadForecast, ...]:
+    """Return the forecasts whose new copies have room on live nodes, all at once, in the order of the forecasts.
+
+    A copy goes to its pod's own node where it fits. Rules are left to the caller.
+    """
+    cluster, found = question.cluster, []
+    open_nodes = mobility(cluster, question.now, question.options).open_nodes
+    free = {node.name: dict(room_left(cluster, node)) for node in cluster.nodes if node.name in open_nodes}
+    for one in forecasts:
+        taken: list[tuple[str, Amounts]] = []
+        pods = [pod for pod in cluster.pods_by_workload.get(one.workload, ()) if pod.node is not None]
+        for pod in pods:
+            copy = FrozenMap({**pod.requests, **one.requests_after})
+            names = (*(name for name in (pod.node,) if name in free), *free)
+            place = next((name for name in names if fits(copy, free[name])), None)
+            if place is None:
+                break
+            shift(free[place], copy, -1)
+            taken.append((place, copy))
+        if len(taken) == len(pods):
+            found.append(one)
+            continue
+        for place, copy in taken:
+            shift(free[place], copy, 1)
+    return tuple(found)
 
 
 def with_unplaceable(question: Question) -> Question:

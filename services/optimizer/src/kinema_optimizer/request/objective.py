@@ -1,8 +1,8 @@
 """Objective by time of the week: money or energy, with ceilings, room kept free, and a price on moves.
 
 `objective_at` reads it from an operator's windows; `ObjectiveKey` is what plans are compared by, `price_of_moves` its
-price of moves. `lowers`, `raised`, `rising` and `worth` decide whether requests that only fall stay as they are;
-`served_purpose` states what a plan is for.
+price of moves. `lowers`, `in_the_end`, `raised`, `rising` and `worth` decide whether requests that only fall stay as
+they are; `served_purpose` states what a plan is for.
 
 Source: the thesis, chapter 5.1 (a CPU threshold by day, cost alone by night).
 """
@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
 
 from kinema_core.events import Plan, Purpose, Resize, WorkloadForecast
 from kinema_core.model.cluster import Cluster
@@ -145,6 +147,13 @@ class ObjectiveKey(NamedTuple):
 def lowers(changes: Iterable[Resize | WorkloadForecast]) -> bool:
     """Return whether the pods of some workload request less, and more of nothing."""
     return any(_only_falls(one) for one in changes)
+
+
+def in_the_end(forecasts: Iterable[WorkloadForecast]) -> tuple[WorkloadForecast, ...]:
+    """Return the same with the requests to which their steps lead in the end."""
+    return tuple(
+        msgspec.structs.replace(one, requests_after=one.recommended or one.requests_after) for one in forecasts
+    )
 
 
 def raised(forecasts: Iterable[WorkloadForecast]) -> tuple[WorkloadForecast, ...]:
