@@ -8,8 +8,9 @@ Workloads follow series of CPU and memory: generated ones of many kinds, by seed
 measured for less than a day, is repeated. Their owners declare half more than the largest of the week before, which
 every recommender knows as well. Everything begins on nodes that hold the declared requests.
 
-`NAME` is as `kinema simulate --policy` takes it; `kinema+kinema@1` lets a request change by all of it at once. Each
-result is written when it is there; those in the file already are not simulated again.
+`NAME` is as `kinema simulate --policy` takes it; `kinema+kinema@1` lets a request change by all of it at once, and
+`kinema+kinema@1@0.01` does so at a `cpu_risk` of 1%. Each result is written when it is there; those in the file already
+are not simulated again.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ POLICIES: Final = (
     "kinema+krr",
     "kinema+kinema",
     "kinema+kinema@1",
+    "kinema+kinema@1@0.01",
     "kinema+thesis",
     "thesis+thesis",
 )
@@ -188,8 +190,9 @@ def main() -> None:
     print(HEADER, "|" + "---|" * (HEADER.count("|") - 1), sep="\n", flush=True)
     for name in given.policy or POLICIES:
         if name not in found:
-            policy, _, change = name.partition("@")
-            found[name] = figures(*run(loaded, policy, seed=given.seed, work=given.work, max_change=change))
+            policy, change, risk = (*name.split("@"), "", "")[:3]
+            asked = {"max_change": change, **({"cpu_risk": float(risk)} if risk else {})}
+            found[name] = figures(*run(loaded, policy, seed=given.seed, work=given.work, **asked))
             write_result("saving", {"about": about, "policies": found}, given.out)
         print(row(name, found[name]), flush=True)
 

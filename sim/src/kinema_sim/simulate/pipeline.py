@@ -300,6 +300,8 @@ class Requests:
     """Usage of before, where the predictor sizes."""
     max_change: str = ""
     """Largest change of a request that it makes at a time, as a fraction of it; empty: as by default."""
+    cpu_risk: float = 0.05
+    """Share of the steps in which a pod may use more CPU than it requests."""
     sizer: Sizer | None = None
 
 
@@ -335,7 +337,11 @@ class Pipeline:
         self._requests = requests or Requests()
         mode: Literal["recommend", "apply"] = "recommend" if self._past is None else "apply"
         change = self._requests.max_change or "0"
-        self._predictor = Predictor(PredictorSettings(runtime=runtime, mode=mode, max_request_change_fraction=change))
+        self._predictor = Predictor(
+            PredictorSettings(
+                runtime=runtime, mode=mode, max_request_change_fraction=change, cpu_risk=self._requests.cpu_risk
+            )
+        )
         self._history, self._usage_read = History(), 0
         settings = ObserverSettings(runtime=runtime, usage_step_seconds=STEP.total_seconds())
         source = MeteredUsage(SimMeter(sim), STEP.total_seconds())

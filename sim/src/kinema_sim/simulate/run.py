@@ -84,11 +84,13 @@ def run(
     work: int | None = None,
     rules: Policy | None = None,
     max_change: str = "",
+    cpu_risk: float = 0.05,
 ) -> tuple[Result, float]:
     """Run a scenario under a policy; return the result, and the processor seconds that it took.
 
     `name` is as `chosen` reads it. `rules` is the policy where it has other settings than by default; not for those
-    that run as the services do. `max_change` is the predictor's `max_request_change_fraction`, by default 0.10.
+    that run as the services do. `max_change` and `cpu_risk` are the predictor's settings, the former its
+    `max_request_change_fraction`, by default 0.10.
 
     Raises:
         ValueError: there is no such policy.
@@ -104,7 +106,7 @@ def run(
     rule = RULES.get(sizing or "")
     sizer = None if rule is None else Sizer(sim, rule, Watch(sim, past))
     if policy in PIPELINE:
-        requests = Requests(past if sizing == "kinema" else None, max_change, sizer)
+        requests = Requests(past if sizing == "kinema" else None, max_change, cpu_risk, sizer)
         tally, notes = asyncio.run(_services(recorder, view, policy, end_ms, work, requests))
     else:
         neighbor = Neighbor(sim, rules or policy_named(policy), view, MobilityOptions())
