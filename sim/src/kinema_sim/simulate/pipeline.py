@@ -21,6 +21,7 @@ import msgspec
 from aiohttp import web
 
 from kinema_core.events import (
+    Autoscaler,
     ClusterObject,
     Event,
     ExecutionAborted,
@@ -34,6 +35,7 @@ from kinema_core.events import (
     kind_of_type,
 )
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.mobility import mobility
 from kinema_core.runtime.bus import Lease, Stored
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.health import Health
@@ -267,7 +269,7 @@ class WorkSolver:
     _known: dict[bytes, Plan | NoPlanFound] = field(default_factory=dict)
 
     async def answer(self, job: Job) -> Plan | NoPlanFound:
-        """Return the answer to a job; the last one again for the same nodes, pods, workloads and offers."""
+        """Return the answer to a job; the last one again where objects, what may move and offers are the same."""
         key = _digest(job)
         if key not in self._known:
             self._known.clear()
@@ -279,9 +281,18 @@ class WorkSolver:
 
 
 def _digest(job: Job) -> bytes:
+    """Return a digest of what an answer depends on.
+
+    Figures of autoscalers change with every scrape, and the time always: both count by what they let move.
+    """
     kinds = {kind: [items[key] for key in sorted(items)] for kind, items in sorted(job.cluster.objects.items())}
-    kinds.pop("Autoscaler", None)
-    return sha256(msgspec.json.encode((kinds, job.offers, job.mode, job.forecasts, job.ahead))).digest()
+    kinds.pop(Autoscaler.__name__, None)
+    may = mobility(job.cluster, job.now, job.settings.mobility)
+    held = [(key, one.code) for key, one in may.held.items()]
+    kept = sorted(name for name, why in may.deletable.items() if why is not None)
+    objective = job.settings.objective(job.now)
+    asked = (kinds, held, kept, objective, job.offers, job.mode, job.forecasts, job.ahead)
+    return sha256(msgspec.json.encode(asked)).digest()
 
 
 @dataclass
