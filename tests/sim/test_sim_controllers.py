@@ -41,6 +41,18 @@ def _complaint(cluster: Cluster, kind: Kind) -> str:
     return "" if told is None else str(told["message"])
 
 
+def test_without_a_quota_no_pod_is_counted_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod's creation looks at no other pod: a namespace of thousands would take ever longer."""
+    cluster = a_cluster(nodes=2)
+
+    def count(_: str) -> list[Obj]:
+        raise AssertionError("the pods of a namespace are counted")
+
+    monkeypatch.setattr(cluster.store, "pods_in", count)
+    with_deployment(cluster, an_app(replicas=3))
+    assert ready_count(cluster) == 3
+
+
 def test_a_quota_refuses_pods_and_the_workload_says_so() -> None:
     """No pod beyond the quota; set and Deployment complain until there is room, then all pods come."""
     cluster = a_cluster(nodes=2)

@@ -153,10 +153,12 @@ class QuotaController(Controller):
         """
         if kind is not POD:
             return
-        used = self._pods(namespace_of(obj))
         for quota in self.store.sorted(RESOURCE_QUOTA, namespace_of(obj)):
             limit = (quota["spec"].get("hard") or {}).get("pods")
-            if limit is not None and used >= int(limit):
+            if limit is None:
+                continue
+            used = self._pods(namespace_of(obj))
+            if used >= int(limit):
                 amounts = f"requested: pods=1, used: pods={used}, limited: pods={limit}"
                 why = f"exceeded quota: {name_of(quota)}, {amounts}"
                 message = f'pods "{name_of(obj)}" is forbidden: {why}'

@@ -238,14 +238,19 @@ class Books:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._nodes: dict[str, NodeInfo] = {}
+        self._listed: list[NodeInfo] | None = None
+        self.version = 0
+        """Rises with every change of a node, or of what its pods request."""
         self._where: dict[Key, str] = {}
         self.pending: dict[Key, PodInfo] = {}
         self.anti: dict[Key, tuple[PodInfo, str]] = {}
         self.liking: dict[Key, tuple[PodInfo, str]] = {}
 
     def nodes(self) -> list[NodeInfo]:
-        """Give the nodes that exist, by name."""
-        return [info for _, info in sorted(self._nodes.items()) if info.node]
+        """Give the nodes that exist, by name; the list belongs to the books."""
+        if self._listed is None:
+            self._listed = [info for _, info in sorted(self._nodes.items()) if info.node]
+        return self._listed
 
     def node(self, name: str) -> NodeInfo | None:
         """Give one node, None when it does not exist."""
@@ -279,6 +284,8 @@ class Books:
         return False
 
     def _note_node(self, change: Change) -> bool:
+        self._listed = None
+        self.version += 1
         name = name_of(change.new)
         info = self._nodes.setdefault(name, NodeInfo(name))
         if change.type == "DELETED":
@@ -294,6 +301,7 @@ class Books:
     def _note_pod(self, change: Change) -> bool:
         if change.type == "MODIFIED" and change.old is not None and _same_for_scheduling(change.old, change.new):
             return False
+        self.version += 1
         key, gone = key_of(change.new), change.type == "DELETED" or is_finished(change.new)
         old_node = self._where.pop(key, None)
         self.pending.pop(key, None)

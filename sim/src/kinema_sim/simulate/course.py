@@ -7,12 +7,14 @@ where it went on.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from kinema_sim.cloud.machines import Offer
 from kinema_sim.cluster import Cluster
 from kinema_sim.engine.kinds import DEPLOYMENT, NODE, POD, REPLICA_SET, STATEFUL_SET
 from kinema_sim.engine.objects import (
@@ -68,6 +70,25 @@ class Sample(msgspec.Struct, frozen=True):
     """Pods that were killed for memory so far."""
 
 
+class _Fleet(NamedTuple):
+    """Machines that are paid for, in all."""
+
+    nodes: int
+    usd_per_hour: float
+    watts: int
+    zones: tuple[tuple[str, int], ...]
+
+
+class _Room(NamedTuple):
+    """What nodes have for pods and what these request, in all."""
+
+    ready_nodes: int
+    requested_cpu: int
+    requested_memory: int
+    allocatable_cpu: int
+    allocatable_memory: int
+
+
 @dataclass
 class Recorder:
     """Takes the samples."""
@@ -82,6 +103,10 @@ class Recorder:
     _ready: dict[str, int] = field(default_factory=dict)
     _own: dict[str, int] = field(default_factory=dict)
     """Replicas that owners ask for, of workloads that a policy has lent some more."""
+    _lacking: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Workloads with fewer Ready pods than they ask for: these, and how many they ask for."""
+    _owned: tuple[list[Offer], _Fleet] | None = None
+    _held: tuple[int, _Room] | None = None
     _sets: dict[str, str] = field(default_factory=dict)
     _pods: dict[str, tuple[str, bool]] = field(default_factory=dict)
     """Uid of each pod → its workload, and whether it serves."""
@@ -106,6 +131,7 @@ class Recorder:
                 self._desired.pop(key, None)
             else:
                 self._desired[key] = change.new["spec"].get("replicas", 1)
+            self._count(key)
         elif kind is REPLICA_SET:
             owner = controller_ref(change.new)
             if owner is not None:
@@ -120,9 +146,18 @@ class Recorder:
             self._own[workload] = self._desired.get(workload, replicas)
         if replicas <= self._own[workload]:
             del self._own[workload]
+        self._count(workload)
 
     def _wanted(self, workload: str) -> int:
         return self._own.get(workload, self._desired.get(workload, 0))
+
+    def _count(self, workload: str) -> None:
+        """Note whether a workload lacks pods, after any of what decides about it has changed."""
+        ready, wanted = self._ready.get(workload, 0), self._wanted(workload)
+        if workload in self._desired and ready < wanted:
+            self._lacking[workload] = ready, wanted
+        else:
+            self._lacking.pop(workload, None)
 
     def _note_pod(self, change: Change) -> None:
         pod, uid = change.new, uid_of(change.new)
@@ -132,6 +167,7 @@ class Recorder:
         _, served = self._pods.get(uid, (workload, False))
         if serves != served:
             self._ready[workload] = self._ready.get(workload, 0) + (1 if serves else -1)
+            self._count(workload)
             if not serves and self._ready[workload] < self._wanted(workload):
                 self.restarts += 1
         if change.type == "DELETED":
@@ -172,38 +208,56 @@ class Recorder:
 
     def _sample(self) -> Sample:
         sim = self.sim
-        machines = sim.cloud.machines.values()
-        zones: dict[str, int] = {}
-        for machine in machines:
-            zones[machine.offer.zone] = zones.get(machine.offer.zone, 0) + 1
-        infos = sim.scheduler.books.nodes()
+        fleet, room = self._fleet(), self._room()
         usages = sim.load.usage() if sim.load.apps or sim.load.has_series else {}
         loaded, less, above = self._pressure(usages)
-        short = [(self._ready.get(key, 0), wanted) for key in self._desired if (wanted := self._wanted(key))]
         return Sample(
             at=(sim.loop.now_ms - self.start) / 1000,
-            nodes=len(machines),
-            ready_nodes=sum(not info.taints for info in infos),
-            usd_per_hour=sum(machine.offer.usd_micro for machine in machines) / 10**6,
-            watts=sum(machine.offer.watts for machine in machines),
+            nodes=fleet.nodes,
+            ready_nodes=room.ready_nodes,
+            usd_per_hour=fleet.usd_per_hour,
+            watts=fleet.watts,
             pods=len(self._pods),
             pending=len(sim.scheduler.books.pending),
-            missing=sum(max(0, wanted - ready) for ready, wanted in short),
-            floor=round(min((min(1.0, ready / wanted) for ready, wanted in short), default=1.0), 4),
-            requested_cpu=sum(info.used.get("cpu", 0) for info in infos),
-            requested_memory=sum(info.used.get("memory", 0) for info in infos),
-            allocatable_cpu=sum(info.allocatable.get("cpu", 0) for info in infos),
-            allocatable_memory=sum(info.allocatable.get("memory", 0) for info in infos),
+            missing=sum(wanted - ready for ready, wanted in self._lacking.values()),
+            floor=round(min((ready / wanted for ready, wanted in self._lacking.values()), default=1.0), 4),
+            requested_cpu=room.requested_cpu,
+            requested_memory=room.requested_memory,
+            allocatable_cpu=room.allocatable_cpu,
+            allocatable_memory=room.allocatable_memory,
             used_cpu=sum(usage.cpu_nano for usage in usages.values()) // 1_000_000,
             used_memory=sum(usage.memory_bytes for usage in usages.values()),
             rps=round(sum(sim.load.flow(name).requests_per_1000s for name in sim.load.apps) / 1000, 3),
             users=sum(sim.load.users(name) for name in sim.load.apps),
-            zones=tuple(sorted(zones.items())),
+            zones=fleet.zones,
             loaded=loaded,
             short=less,
             above=above,
             killed=0 if sim.memory is None else len(sim.memory.killed),
         )
+
+    def _fleet(self) -> _Fleet:
+        """Return what the machines come to, added up again only where others are paid for."""
+        offers = [machine.offer for machine in self.sim.cloud.machines.values()]
+        if self._owned is None or self._owned[0] != offers:
+            zones = Counter(offer.zone for offer in offers)
+            usd = sum(offer.usd_micro for offer in offers) / 10**6
+            watts = sum(offer.watts for offer in offers)
+            self._owned = offers, _Fleet(len(offers), usd, watts, tuple(sorted(zones.items())))
+        return self._owned[1]
+
+    def _room(self) -> _Room:
+        """Return what the nodes have and what is requested of it, added up again only where that has changed."""
+        books = self.sim.scheduler.books
+        if self._held is None or self._held[0] != books.version:
+            infos = books.nodes()
+            sums = [
+                sum(amounts.get(name, 0) for amounts in each)
+                for each in ([info.used for info in infos], [info.allocatable for info in infos])
+                for name in ("cpu", "memory")
+            ]
+            self._held = books.version, _Room(sum(not info.taints for info in infos), *sums)
+        return self._held[1]
 
     def _pressure(self, usages: Mapping[Key, Usage]) -> tuple[int, int, int]:
         """Count the pods under load, those that get less CPU than they want, and that want more than they request."""
