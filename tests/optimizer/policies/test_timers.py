@@ -12,7 +12,7 @@ from tests.support.builders import NOW, cluster, deployed, node, offer, offers
 from kinema_core.events import Pod, Taint
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
 from kinema_optimizer.policies.cluster_autoscaler import ADDED, OPTIMIZE_UTILIZATION, UNNEEDED, ClusterAutoscaler
-from kinema_optimizer.policies.karpenter import Karpenter
+from kinema_optimizer.policies.karpenter import NOMINATED, Karpenter
 from kinema_optimizer.policies.policy import Outcome, Policy, Tick
 
 OFFERS = (offer(),)
@@ -122,6 +122,50 @@ def test_karpenter_waits_for_its_validation() -> None:
     assert first.due == NOW + timedelta(seconds=15)
     assert not after(14, state, first.since, Karpenter()).proposal.steps
     assert len(removed(after(15, state, first.since, Karpenter()))) == 1
+
+
+def two_of_which_one_goes(*more: str) -> Cluster:
+    """n1 and n2 have room for each other's pods; n1 and `more` have one pod each, n2 two."""
+    names = ["n1", "n2", *more]
+    return cluster([node(name) for name in names], deployed("web", [*names, "n2"], cpu=500))
+
+
+def test_karpenter_executes_what_it_found_where_another_command_would_be_found_by_now() -> None:
+    """A node that comes to be the better choice meanwhile is no reason to begin again."""
+    first = after(0, two_of_which_one_goes(), {}, Karpenter())
+    single = [key for key in first.since if key.startswith("consolidate-single")]
+    assert single == ["consolidate-single//n1"]
+    assert removed(after(15, two_of_which_one_goes("n0"), first.since, Karpenter(budget_percent=100))) == ["n1"]
+
+
+def test_karpenter_drops_a_command_that_holds_no_longer() -> None:
+    """n2 has been filled: nothing goes, and nothing is remembered."""
+    first = after(0, two_of_which_one_goes(), {}, Karpenter())
+    full = cluster(node("n1"), node("n2"), deployed("web", ["n1"], cpu=500), deployed("big", ["n2"], cpu=3900))
+    found = after(15, full, first.since, Karpenter())
+    assert not found.proposal.steps
+    assert not found.since
+
+
+def test_karpenter_leaves_nodes_alone_that_it_has_just_chosen_for_pods() -> None:
+    """For 20 s after n1's pod was to go to n2, n2 is no candidate; n1, which is still there, would be one again."""
+    first = after(0, two_of_which_one_goes(), {}, Karpenter())
+    moved = after(15, two_of_which_one_goes(), first.since, Karpenter())
+    assert removed(moved) == ["n1"]
+    assert moved.since == {NOMINATED + "n2": NOW + timedelta(seconds=15)}
+    assert moved.due == NOW + timedelta(seconds=35)
+    left = cluster(node("n2"), node("n3"), deployed("web", ["n2"], cpu=500), deployed("api", ["n3", "n3"], cpu=500))
+    for seconds, expected in ((34, "consolidate-single//n3"), (35, "consolidate-single//n2")):
+        found = after(seconds, left, moved.since, Karpenter())
+        assert [key for key in found.since if not key.startswith(NOMINATED)] == [expected]
+
+
+def test_karpenter_counts_on_no_node_that_is_on_its_way() -> None:
+    """The pod of n1 fits on n2 alone, which is not Ready yet."""
+    ordered = node("n2", annotations={"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"})
+    state = cluster(node("n1"), ordered, deployed("web", ["n1"], cpu=500))
+    assert after(0, state, {}, Karpenter()).since
+    assert not after(0, state, {}, Karpenter(), coming=frozenset({"n2"})).since
 
 
 def test_karpenter_keeps_to_a_tenth_of_the_nodes() -> None:

@@ -80,14 +80,15 @@ class Neighbor:
         if self.view.changes == self._seen and (self._due is None or now < self._due):
             return
         self._seen = self.view.changes
-        shown = self._as_seen(cluster)
+        coming = self._coming(cluster)
         tick = Tick(
-            shown,
+            _with_nodes(cluster, coming),
             offers_on_sale(self.sim, cluster),
             now,
             self._since,
             self._usage(),
             self.options,
+            coming=frozenset(coming),
         )
         outcome = self.policy.tick(tick)
         self.tally.ticks += 1
@@ -104,8 +105,8 @@ class Neighbor:
             else {}
         )
 
-    def _as_seen(self, cluster: Cluster) -> Cluster:
-        """Return the cluster with machines that are on their way as Ready nodes, so that none is bought twice."""
+    def _coming(self, cluster: Cluster) -> Mapping[str, Node]:
+        """Return machines that are on their way as Ready nodes, so that none is bought twice."""
         nodes = {}
         for machine in self.sim.cloud.machines.values():
             live = cluster.node(machine.name)
@@ -118,12 +119,7 @@ class Neighbor:
             coming = decode_object("Node", msgspec.json.encode(raw))
             assert isinstance(coming, Node)
             nodes[machine.name] = _ready(coming)
-        if not nodes:
-            return cluster
-        return replace(
-            cluster,
-            objects=MappingProxyType({**cluster.objects, "Node": {**cluster.objects.get("Node", {}), **nodes}}),
-        )
+        return nodes
 
     # --- acting
 
@@ -227,6 +223,13 @@ class Neighbor:
             draft["spec"]["taints"] = [taint for taint in draft["spec"].get("taints") or () if taint["key"] != key]
 
         self.sim.store.edit(NODE, ("", name), change)
+
+
+def _with_nodes(cluster: Cluster, nodes: Mapping[str, Node]) -> Cluster:
+    if not nodes:
+        return cluster
+    merged = {**cluster.objects, "Node": {**cluster.objects.get("Node", {}), **nodes}}
+    return replace(cluster, objects=MappingProxyType(merged))
 
 
 def _is_daemon(pod: Obj) -> bool:

@@ -1,7 +1,8 @@
 """Karpenter: provisioning, and consolidation by emptiness, of several nodes at once, and of single nodes.
 
 Reproduced from its documented behavior (1.14 and later). `tick` is one of its loops: a command waits for its
-validation, and disrupts a tenth of the nodes at most, the budget of a node pool that sets none. `propose` runs it to
+validation, and disrupts a tenth of the nodes at most, the budget of a node pool that sets none. Nodes for which it has
+nominated pods are left alone for a while, and no command counts on nodes that are on their way. `propose` runs it to
 its end, where nothing is disrupted at once with anything else. Left out: batching, drift and expiry, the Balanced
 policy, preferences.
 """
@@ -32,6 +33,10 @@ _MOST_COMMANDS: Final = 2_000
 _PATIENCE: Final = 100
 """Commands without a new lowest cost, after which it goes in circles."""
 _BINDING_ROUNDS: Final = 3
+_EMPTY: Final = "delete-empty"
+_REPLACES: Final = "replace"
+NOMINATED: Final = "nominated/"
+"""What is remembered besides the command that waits: when a node was last chosen for pods of others."""
 _ONE: Final = 2**25
 """An ordinary eviction, in the unit in which priorities count."""
 _EXACT: Final = 10**9
@@ -113,7 +118,7 @@ class Simulation:
         """Place pods by first fit over the nodes; return those that fit nowhere."""
         world, left = self._world, list(reversed(pods))
         if not world.topology.concerns(kind):
-            takes = np.flatnonzero(world.fits(kind))
+            takes = self._takers(kind)
             room = world.most(kind, world.free[takes])
             for index, count in zip(takes.tolist(), room.tolist(), strict=True):
                 for _ in range(min(count, len(left))):
@@ -122,11 +127,19 @@ class Simulation:
                     break
             return left[::-1]
         while left:
-            takes = np.flatnonzero(world.fits(kind))
+            takes = self._takers(kind)
             if not len(takes):
                 break
             world.place(left.pop(), int(takes[0]))
         return left[::-1]
+
+    def _takers(self, kind: int) -> Ints:
+        """Return the nodes that take a pod of the kind, those that are on their way last."""
+        takes = np.flatnonzero(self._world.fits(kind))
+        if not self._world.coming:
+            return takes
+        late = np.isin(takes, sorted(self._world.coming))
+        return np.concatenate([takes[~late], takes[late]])
 
     # --- kinds that no rule between pods is about
 
@@ -239,6 +252,13 @@ class Command:
     method: str
     nodes: tuple[int, ...]
     options: Flags | None
+    targets: tuple[int, ...] = ()
+    """Nodes that stay and that it chooses for pods."""
+
+    def key(self, world: World) -> str:
+        """Return the name by which it is remembered, of method, whether it replaces, and nodes."""
+        names = ",".join(sorted(world.sites[index].name for index in self.nodes))
+        return f"{self.method}/{'' if self.options is None else _REPLACES}/{names}"
 
 
 class _Point(NamedTuple):
@@ -260,7 +280,8 @@ class Karpenter:
         score: how the scheduler binds.
         most_nodes: nodes that one command may remove.
         budget_percent: share of the nodes that may be disrupted at the same time.
-        validation_seconds: how long a command has to hold before it is executed.
+        validation_seconds: how long after it was found a command has to hold to be executed.
+        nominated_seconds: how long a node is left alone after it was chosen for pods of others.
         period_seconds: time between two loops.
     """
 
@@ -270,32 +291,68 @@ class Karpenter:
     most_nodes: int = 100
     budget_percent: int = 10
     validation_seconds: float = 15.0
+    nominated_seconds: float = 20.0
     period_seconds: float = 10.0
 
     def tick(self, tick: Tick) -> Outcome:
         """Return one loop: nodes for waiting pods, else a command that was found before and still holds."""
         world = tick.world()
+        since = {key: at for key, at in tick.since.items() if tick.now < at + self._lasting(key)}
+        found = next((key for key in tick.since if not key.startswith(NOMINATED)), None)
         left = bind(world, world.waiting(), self.score)
         if left:
-            return Outcome(proposal(world, self.provision(world, left), name=self.name))
+            steps = self.provision(world, left)
+            since |= {} if found is None else {found: tick.since[found]}
+        elif found in since:
+            steps = []
+        else:
+            steps, more = self._disrupt(world, tick, found, {key.removeprefix(NOMINATED) for key in since})
+            since |= more
+        due = min((at + self._lasting(key) for key, at in since.items()), default=None)
+        return Outcome(proposal(world, steps, name=self.name), since, due)
+
+    def _lasting(self, key: str) -> timedelta:
+        nominated = key.startswith(NOMINATED)
+        return timedelta(seconds=self.nominated_seconds if nominated else self.validation_seconds)
+
+    def _disrupt(
+        self, world: World, tick: Tick, found: str | None, nominated: Collection[str]
+    ) -> tuple[list[Step], dict[str, datetime]]:
+        """Execute the command whose time is up, else look for one; return the steps, and what to remember from now."""
         disrupting = {node.name for node in tick.cluster.nodes if foreign_deletion(node) is not None}
         allowed = -(-self.budget_percent * len(tick.cluster.nodes) // 100) - len(disrupting)
         mark = world.mark()
-        able = allowed > 0 and _room_for_others(world, disrupting)
-        command = replace(self, most_nodes=min(self.most_nodes, allowed))._within(world) if able else None
+        if allowed <= 0 or not _room_for_others(world, disrupting):
+            world.back_to(mark)
+            return [], {}
+        within = replace(self, most_nodes=min(self.most_nodes, allowed))
+        nodes = [index for index in candidates(world) if world.sites[index].name not in nominated]
+        command = None if found is None else within._validated(world, nodes, found)
+        other = within._within(world, nodes) if command is None else None
         world.back_to(mark)
         if command is None:
-            return Outcome(proposal(world, (), name=self.name))
-        key = f"{command.method}/{','.join(sorted(world.sites[index].name for index in command.nodes))}"
-        if not tick.has_lasted(key, self.validation_seconds):
-            since = {key: tick.held_since(key)}
-            due = since[key] + timedelta(seconds=self.validation_seconds)
-            return Outcome(proposal(world, (), name=self.name), since, due)
-        return Outcome(proposal(world, self._execute(world, command), name=self.name))
+            return [], {} if other is None else {other.key(world): tick.now}
+        steps = self._execute(world, command)
+        chosen = command.targets if steps else ()
+        return steps, {NOMINATED + world.sites[index].name: tick.now for index in chosen}
 
-    def _within(self, world: World) -> Command | None:
+    def _validated(self, world: World, nodes: Sequence[int], key: str) -> Command | None:
+        """Return a remembered command if it still holds: for empty nodes those that still are, else for all of them."""
+        method, replaces, names = key.split("/")
+        wanted = set(names.split(","))
+        there = tuple(index for index in nodes if world.sites[index].name in wanted)
+        if method == _EMPTY:
+            empty = tuple(index for index in there if not world.sites[index].pods)[: self.most_nodes]
+            return Command(method, empty, None) if empty else None
+        if not len(wanted) == len(there) <= self.most_nodes:
+            return None
+        command = probe(world, there, method)
+        same = command is not None and (command.options is not None) == (replaces == _REPLACES)
+        return command if same else None
+
+    def _within(self, world: World, nodes: Sequence[int]) -> Command | None:
         """Return the next command that removes no more nodes than it may."""
-        command = self._next(world, set())
+        command = self._next(world, nodes)
         if command is None or len(command.nodes) <= self.most_nodes:
             return command
         return replace(command, nodes=command.nodes[: self.most_nodes])  # empty nodes: each may go without the others
@@ -311,7 +368,7 @@ class Karpenter:
         stuck: set[int] = set()
         cheapest_yet, idle = _Point(world.cost, world.mark(), len(steps)), 0
         while len(steps) < _MOST_COMMANDS and idle < _PATIENCE:
-            command = self._next(world, stuck)
+            command = self._next(world, [index for index in candidates(world) if index not in stuck])
             if command is None:
                 break
             done = self._execute(world, command)
@@ -366,11 +423,10 @@ class Karpenter:
 
     # --- consolidation
 
-    def _next(self, world: World, stuck: set[int]) -> Command | None:
-        nodes = [index for index in candidates(world) if index not in stuck]
+    def _next(self, world: World, nodes: Sequence[int]) -> Command | None:
         empty = tuple(index for index in nodes if not world.sites[index].pods)
         if empty:
-            return Command("delete-empty", empty, None)
+            return Command(_EMPTY, empty, None)
         return self._several(world, nodes) or self._single(world, nodes)
 
     def _several(self, world: World, nodes: Sequence[int]) -> Command | None:
@@ -474,7 +530,10 @@ def hopeful(world: World, nodes: Sequence[int]) -> Iterator[int]:
 
 
 def probe(world: World, nodes: Sequence[int], method: str) -> Command | None:
-    """Return the command that removes these nodes, with one cheaper node or none in their place; None: impossible."""
+    """Return the command that removes these nodes, with one cheaper node or none in their place; None: impossible.
+
+    It is, too, where a pod would only find a place on a node that is on its way.
+    """
     mark = world.mark()
     pods = world.evict(nodes)
     # What costs too much can be left out at once: a claim's options only ever shrink.
@@ -484,14 +543,16 @@ def probe(world: World, nodes: Sequence[int], method: str) -> Command | None:
     simulation = Simulation(world, most_claims=1, offers=cheaper)
     outcome = simulation.run(pods, all_or_none=True)
     deserted = not outcome.failed and world.deserted()
+    targets = {world.where[pod] for pod in pods} - {NOWHERE}
     simulation.forget()
     world.back_to(mark)
-    if outcome.failed or deserted:
+    if outcome.failed or deserted or not world.coming.isdisjoint(targets):
         return None
+    command = Command(method, tuple(nodes), None, tuple(sorted(targets)))
     if not outcome.claims:
-        return Command(method, tuple(nodes), None)
+        return command
     options = _cheaper(world, nodes, outcome.claims[0].options)
-    return Command(method, tuple(nodes), options) if options.any() else None
+    return replace(command, options=options) if options.any() else None
 
 
 def _cheaper(world: World, nodes: Sequence[int], options: Flags) -> Flags:

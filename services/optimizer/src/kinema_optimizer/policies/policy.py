@@ -38,10 +38,12 @@ class Tick:
     options: MobilityOptions = field(default_factory=MobilityOptions)
     stop: StopRule | None = None
     """Ends the solve of a policy that solves a model."""
+    coming: frozenset[str] = frozenset()
+    """Names of nodes that are on their way: the cluster shows them as they will be."""
 
     def world(self) -> World:
         """Return the cluster as policies change it. Raises PriceError where no live node has a price."""
-        return World(self.cluster, self.offers, self.now, self.options)
+        return World(self.cluster, self.offers, self.now, self.options, self.coming)
 
     def held_since(self, key: str) -> datetime:
         """Return since when something holds that holds now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
@@ -181,8 +181,14 @@ class World:
     """The state of a simulation. Nodes keep their index; those that are gone are no longer `alive`."""
 
     def __init__(
-        self, cluster: Cluster, offers: Sequence[Offer], now: datetime, options: MobilityOptions = _NO_OPTIONS
+        self,
+        cluster: Cluster,
+        offers: Sequence[Offer],
+        now: datetime,
+        options: MobilityOptions = _NO_OPTIONS,
+        coming: Collection[str] = (),
     ) -> None:
+        """`coming`: names of nodes of the cluster that are on their way, shown as they will be."""
         self.cluster = cluster
         self.mobility: Mobility = keeping_unpriced(mobility(cluster, now, options), cluster, offers)
         self.pods: dict[str, Pod] = {pod.key: pod for pod in listed(cluster)}
@@ -219,6 +225,8 @@ class World:
         self._of_kind = self.by_kind(self.pods)
         self._lacking: frozenset[tuple[int, int]] = frozenset()
         self._fill(node_prices(cluster, offers))
+        self.coming = frozenset(index for index, site in enumerate(self.sites) if site.name in coming)
+        """Nodes that are on their way."""
 
     def _fill(self, prices: Mapping[str, int]) -> None:
         for site in self.templates:
