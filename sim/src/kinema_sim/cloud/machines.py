@@ -1,6 +1,7 @@
 """Machine types of the cloud with their prices, and the node object that a machine registers."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 
 from kinema_core.model.catalog import gke_allocatable, parse_catalog
@@ -57,7 +58,7 @@ class Offer:
         """Machine type, zone and capacity type in one word."""
         return f"{self.machine_type}/{self.zone}/{self.capacity_type}"
 
-    @property
+    @cached_property
     def allocatable(self) -> tuple[int, int]:
         """Millicores and bytes left for pods after the provider's reserve."""
         if self.measured is not None:

@@ -13,7 +13,7 @@ from kinema_sim.engine.kinds import NODE, POD
 from kinema_sim.engine.objects import Key, annotations_of, key_of, name_of
 from kinema_sim.engine.store import Store
 from kinema_sim.load.generator import WORKLOAD, LoadGenerator
-from kinema_sim.scheduler.books import amounts, pod_limits, pod_requests
+from kinema_sim.scheduler.books import amounts
 
 LOOK_MS = 15_000
 """Between two looks: usage is not looked at more often elsewhere either."""
@@ -70,15 +70,11 @@ class OutOfMemory:
         for node in self._store.sorted(NODE):
             here = [pod for pod in self._store.pods_on(name_of(node)) if key_of(pod) in usage]
             has = amounts(node["status"].get("allocatable")).get("memory", 0)
-            holders = [
-                Holder(
-                    key_of(pod),
-                    usage[key_of(pod)].memory_bytes,
-                    pod_requests(pod).get("memory", 0),
-                    pod_limits(pod).get("memory"),
-                )
-                for pod in here
-            ]
+            holders = []
+            for one in here:
+                requests, limits = self._load.amounts(one)
+                used = usage[key_of(one)].memory_bytes
+                holders.append(Holder(key_of(one), used, requests.get("memory", 0), limits.get("memory")))
             for key in victims(holders, has):
                 pod = self._store.find(POD, key)
                 assert pod is not None

@@ -175,7 +175,7 @@ class LoadGenerator:
             wants = {key: wanted[key].cpu_nano for key in keys}
             if sum(wants.values()) <= has:
                 continue
-            weights = {key: self._amounts(self._pod(key))[0].get("cpu", 0) for key in keys}
+            weights = {key: self.amounts(self._pod(key))[0].get("cpu", 0) for key in keys}
             for key, nano in shared(wants, weights, has).items():
                 found[key] = Usage(nano, wanted[key].memory_bytes)
         return found
@@ -221,15 +221,15 @@ class LoadGenerator:
         return usage_of(service, flows[app.name] if serves else Flow(0, 0), ready.get(place, 0) or 1)
 
     def _recorded(self, pod: Obj, cpu: int, memory: int | None) -> Usage:
-        most = self._amounts(pod)[1].get("cpu", cpu)
+        most = self.amounts(pod)[1].get("cpu", cpu)
         return Usage(min(cpu, most) * 1_000_000, self._idle_usage(pod).memory_bytes if memory is None else memory)
 
     def _idle_usage(self, pod: Obj) -> Usage:
         """Pods of no application use a part of the CPU and half of the memory that they ask for."""
-        requests = self._amounts(pod)[0]
+        requests = self.amounts(pod)[0]
         return Usage(requests.get("cpu", 0) * 10_000 * self._idle_percent, requests.get("memory", 0) // 2)
 
-    def _amounts(self, pod: Obj) -> tuple[Amounts, Amounts]:
+    def amounts(self, pod: Obj) -> tuple[Amounts, Amounts]:
         """Return what a pod requests, and its limits."""
         known = self._asked.get(uid_of(pod))
         if known is None or known[0] != pod["spec"]["containers"]:
