@@ -71,6 +71,8 @@ class Auditor:
     _seen: set[str] = field(default_factory=set)
     _sets: set[str] = field(default_factory=set)
     """Uids of all ReplicaSets ever told: a pod of one that is not there any more has lost its workload."""
+    _full: set[str] = field(default_factory=set)
+    """Namespaces of which a quota was used up at some time."""
     _nodes: set[str] = field(default_factory=set)
     """Names of all nodes ever told: a pod may be told of before its node."""
 
@@ -132,6 +134,9 @@ class Auditor:
         if change is None:
             self._sets.update(_uid(item) for item in self.now["ReplicaSet"].values())
             self._nodes.update(self.now["Node"])
+            self._full.update(map(_full_namespace, self.now["ResourceQuota"].values()))
+        elif change.kind == "ResourceQuota":
+            self._full.add(_full_namespace(change.item))
         elif change.kind == "ReplicaSet":
             self._sets.add(_uid(change.item))
         elif change.kind == "Node":
@@ -144,7 +149,7 @@ class Auditor:
     def _floors(self) -> Iterator[str]:
         """Workloads with fewer ready pods than their owner asked for, or had at the beginning.
 
-        One less may be ready of a StatefulSet, and where the owner chose evictions.
+        One less may be ready of a StatefulSet, and where the owner chose evictions or has to be content with them.
         """
         ready = self._ready()
         for kind in _WORKLOADS:
@@ -153,9 +158,16 @@ class Auditor:
                 if f"{kind}/{key}" in self.others:
                     continue
                 wanted = min(self._wanted(name), self._ready_before.get(name, 0)) - self.taken[name]
-                floor = wanted - (kind == "StatefulSet" or _evicted(self.now[kind][key]))
+                item = self.now[kind][key]
+                floor = wanted - (kind == "StatefulSet" or _evicted(item) or (wanted > 1 and self._makes_way(item)))
                 if ready[name] < floor:
                     yield f"{name}: {ready[name]} ready, {floor} needed"
+
+    def _makes_way(self, workload: JSON) -> bool:
+        """Whether a quota was used up, so that no pod can come before another goes, and a budget is about its pods."""
+        namespace = workload["metadata"]["namespace"]
+        pod = {"metadata": {"namespace": namespace, **(workload["spec"].get("template") or {}).get("metadata", {})}}
+        return namespace in self._full and any(_covers(one, pod) for one in self.now["PodDisruptionBudget"].values())
 
     def _ready(self) -> dict[str, int]:
         """Ready pods by workload."""
@@ -263,6 +275,14 @@ class Auditor:
 def _evicted(workload: JSON) -> bool:
     """Whether the owner wants its pods evicted one by one."""
     return (workload["metadata"].get("annotations") or {}).get("kinema.io/strategy") == "evict"
+
+
+def _full_namespace(quota: JSON) -> str:
+    """The namespace of a quota that is used up; empty of one that has something left of everything."""
+    status = quota.get("status") or {}
+    used = status.get("used") or {}
+    full = any(used.get(name) == amount for name, amount in (status.get("hard") or {}).items())
+    return str(quota["metadata"]["namespace"]) if full else ""
 
 
 def _uid(item: JSON) -> str:

@@ -29,6 +29,7 @@ KINDS: Final[Mapping[str, str]] = {
     "StatefulSet": "/apis/apps/v1/statefulsets",
     "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
     "HorizontalPodAutoscaler": "/apis/autoscaling/v2/horizontalpodautoscalers",
+    "ResourceQuota": "/api/v1/resourcequotas",
 }
 _GONE: Final = 410
 

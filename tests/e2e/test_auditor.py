@@ -158,3 +158,29 @@ def test_a_pod_told_before_its_node_has_not_lost_it() -> None:
         assert auditor.flaws == []
         script.tell("DELETED", kind, late)
         assert auditor.flaws == [f"pod shop/{NEW}-3 lost its node n2"]
+
+
+def quota(used: int) -> tuple[str, JSON]:
+    """One for two pods."""
+    status = {"hard": {"pods": "2"}, "used": {"pods": str(used)}}
+    return "ResourceQuota", {"metadata": {"name": "tight", "namespace": "shop"}, "spec": {}, "status": status}
+
+
+def budget() -> tuple[str, JSON]:
+    """One pod of everything may be away."""
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": {}}}
+    return "PodDisruptionBudget", {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("more", "flaws"),
+    [((quota(2), budget()), []), ((quota(1), budget()), SHORT), ((quota(2),), SHORT), ((budget(),), SHORT)],
+    ids=["both", "room in the quota", "no budget", "no quota"],
+)
+def test_one_less_may_be_ready_under_a_used_up_quota(more: tuple[tuple[str, JSON], ...], flaws: list[str]) -> None:
+    """Where no pod can come first, and the owner lets one be away; never two."""
+    with rolling(*more) as (script, auditor):
+        script.tell("MODIFIED", *pod(1, OLD, deletionTimestamp="now"))
+        assert auditor.flaws == flaws
+        script.tell("MODIFIED", *pod(2, OLD, deletionTimestamp="now"))
+    assert "Deployment shop/web: 0 ready, 1 needed" in auditor.flaws or flaws == SHORT

@@ -51,6 +51,7 @@ def objects(namespace: str) -> Iterator[tuple[str, JSON]]:
         f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers",
         {**_named("web"), "spec": {"scaleTargetRef": scaled, "minReplicas": 1, "maxReplicas": 9}},
     )
+    yield f"{core}/resourcequotas", {**_named("ample"), "spec": {"hard": {"pods": "1000"}}}
     budget = {"maxUnavailable": 1, "selector": selector}
     yield f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets", {**_named("web"), "spec": budget}
 

@@ -24,6 +24,8 @@ from kinema_core.events import (
     PlacementRules,
     Pod,
     Quarantined,
+    QuotaScope,
+    ResourceQuota,
     Selector,
     Taint,
     Toleration,
@@ -301,6 +303,25 @@ def budget(
         max_unavailable=max_unavailable,
         allowed=allowed,
         **more,
+    )
+
+
+def quota(
+    name: str,
+    *,
+    hard: Mapping[str, int],
+    used: Mapping[str, int] | None = None,
+    namespace: str = "shop",
+    scopes: Iterable[QuotaScope] = (),
+) -> ResourceQuota:
+    """A resource quota, of which nothing counts as used but what is said and what pods of the state take."""
+    return ResourceQuota(
+        name=name,
+        namespace=namespace,
+        uid=f"uid-quota-{namespace}-{name}",
+        hard=FrozenMap(hard),
+        used=FrozenMap(dict.fromkeys(hard, 0) if used is None else used),
+        scopes=tuple(scopes),
     )
 
 

@@ -14,9 +14,11 @@ from kinema_core.events import (
     Node,
     NodeTerm,
     Owner,
+    Pod,
     PriorityClass,
     Quarantined,
     Requirement,
+    ResourceQuota,
     Selector,
     StorageClass,
     Taint,
@@ -276,6 +278,34 @@ def test_volumes_claims_and_classes() -> None:
         ),
     )
     assert (class_.wait_for_consumer, class_.node_terms) == (True, (term,))
+
+
+def test_resource_quotas() -> None:
+    """What is about pods, amounts of 0 too, under one name each; scopes by either field."""
+    hard = {"pods": "0", "cpu": "2", "requests.cpu": "1500m", "limits.memory": "1Gi", "services": "3"}
+    expression = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
+    spec = {"hard": hard, "scopes": ["NotBestEffort"], "scopeSelector": {"matchExpressions": [expression]}}
+    found = read_as(
+        ResourceQuota, thing("ResourceQuota", "tight", group="v1", spec=spec, status={"used": {"pods": "0"}})
+    )
+    assert found.hard == {"pods": 0, "requests.cpu": 1500, "limits.memory": 2**30}
+    assert found.used == {"pods": 0}
+    assert [(one.name, one.operator, one.values) for one in found.scopes] == [
+        ("NotBestEffort", "Exists", ()),
+        ("PriorityClass", "In", ("high",)),
+    ]
+    odd = read(thing("ResourceQuota", "odd", group="v1", spec={"hard": {"pods": "many"}}))
+    assert isinstance(odd, Quarantined)
+    assert (odd.path, odd.namespace) == ("spec.hard.pods", "shop")
+
+
+def test_limits_of_a_pod_count_as_a_quota_counts_them() -> None:
+    """Containers and sidecars together, or the init container that is larger."""
+    containers = [{"name": "a", "resources": {"limits": {"cpu": "1"}}}, {"name": "b"}]
+    first = {"name": "first", "resources": {"limits": {"memory": "64Mi", "cpu": "2"}}}
+    side = {"name": "side", "restartPolicy": "Always", "resources": {"limits": {"cpu": "500m"}}}
+    spec = {"containers": containers, "initContainers": [side, first]}
+    assert read_as(Pod, thing("Pod", "web-0", group="v1", spec=spec)).limits == {"cpu": 2500, "memory": 64 * 2**20}
 
 
 def test_priority_classes_and_namespaces() -> None:

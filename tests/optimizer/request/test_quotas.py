@@ -7,11 +7,15 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 from tests.optimizer.planned import planned
-from tests.support.builders import cluster, deployed, node, offer
+from tests.optimizer.planning.test_plans import forecast
+from tests.support.builders import NOW, budget, cluster, daemon_set, deployed, node, offer, pod, quota
 from tests.support.planning import unguarded
 
-from kinema_core.events import Offer, Quota
-from kinema_optimizer.request.quotas import without_idle_quotas
+from kinema_core.events import ClusterObject, Offer, Quota
+from kinema_core.model.cluster import Cluster
+from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.request.quotas import with_namespace_quotas, within_quotas, without_idle_quotas
+from kinema_optimizer.solvers.stopping import WorkStop
 
 CORES = 4000
 PRICE = offer("m4").micro_usd_per_hour
@@ -76,3 +80,60 @@ def test_overlapping_quotas_far_from_binding_change_neither_plan_nor_bound() -> 
     assert (far.nodes, far.placements, far.cost) == (plain.nodes, plain.placements, plain.cost)
     none = planned(state, tuple(ruled(one, 0) for one in free), settings=settings)
     assert all(one.action != "boot" for one in none.nodes)
+
+
+# --- quotas of namespaces
+
+
+def agents(*more: ClusterObject, left: int) -> Cluster:
+    """Two nodes with two pods and a daemon's pod each, in a namespace whose quota has so many places left."""
+    daemon = daemon_set("agent", replicas=2, namespace="shop", current=2, ready=2)
+    pods = [pod(f"agent-{name}", node=name, owner=daemon) for name in ("n1", "n2")]
+    web = deployed("web", ["n1", "n1", "n2", "n2"], cpu=900)
+    return cluster(node("n1"), node("n2"), daemon, pods, web, quota("q", hard={"pods": 6 + left}), *more)
+
+
+@pytest.mark.parametrize(("left", "machines"), [(0, 0), (1, 0), (2, 1), (3, 2)])
+def test_new_nodes_leave_a_place_for_one_surge(left: int, machines: int) -> None:
+    """The pods of daemons would take the last places of the quota, and no pod could move."""
+    [found] = with_namespace_quotas([offer("m4")], agents(left=left))
+    assert [(one.name, one.takes, one.left) for one in found.quotas] == [
+        ("ResourceQuota shop/q: pods", 1, machines),
+    ]
+
+
+def test_new_nodes_are_not_counted_for_pods_that_wait() -> None:
+    """They are admitted, and need a node, whatever becomes of daemons."""
+    waiting = agents(pod("waits", cpu=3900), left=0)
+    assert with_namespace_quotas([offer("m4")], waiting)[0].quotas == ()
+
+
+def test_new_requests_stay_within_a_quota() -> None:
+    """All pods of a workload and a new one beside; the next workload gets what is left. Those that fall stay."""
+    state = cluster(
+        node("n1"),
+        deployed("a", ["n1", "n1"]),
+        deployed("b", ["n1", "n1"]),
+        deployed("c", ["n1"]),
+        quota("q", hard={"requests.cpu": 900}),
+    )
+    asked = (
+        forecast("a", cpu=100, after=200),
+        forecast("b", cpu=100, after=150),
+        forecast("c", cpu=100, after=50),
+    )
+    assert [one.workload for one in within_quotas(asked, state)] == ["Deployment/shop/a", "Deployment/shop/c"]
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_plan_under_a_used_up_quota_moves_what_it_may(*, allowed: bool) -> None:
+    """Pods that a budget lets be away are evicted, and a node is saved; without it they stay, and the quota costs."""
+    lets = [budget("web", max_unavailable="1")] if allowed else []
+    state = cluster(
+        node("n1"), node("n2"), deployed("web", ["n1", "n2"]), quota("q", hard={"pods": 2}, used={"pods": 2}), *lets
+    )
+    made = plan_for(state, (offer("m4"),), now=NOW, settings=unguarded(), stop=WorkStop(40))
+    assert {one.strategy for one in made.placements} == ({"evict", "stay"} if allowed else {"stay"})
+    assert [one.code for one in made.held] == ([] if allowed else ["quota", "quota"])
+    costs = {one.constraint for one in made.constraint_costs}
+    assert ({"ResourceQuota *", "ResourceQuota shop/q"} <= costs) is not allowed

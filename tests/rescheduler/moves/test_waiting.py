@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.rescheduler.harness import ALL_AT_ONCE, WEB, World
 from tests.rescheduler.moves.test_room import homes, tight
 from tests.rescheduler.plans_in_memory import crowded_plan, rolling_plan, small_plan, swap_plan
-from tests.support.builders import LONG_AGO, NOW, cluster, deployed, node, offers, pod, selector, stateful
+from tests.support.builders import LONG_AGO, NOW, cluster, deployed, node, offers, pod, quota, selector, stateful
 from tests.support.plans import plan_for
 
 from kinema_core.events import NO_RULES, ExecutionAborted, NodeTerm, PlacementRules, PodTerm, Requirement, StepFailed
@@ -238,6 +238,54 @@ async def test_a_refused_surge_is_taken_back_at_once() -> None:
     assert any("may create no more pods: exceeded quota: 3 of 3 pods are there" in line for line in world.told())
     assert world.memory.workloads[WEB].replicas == 3
     assert {pod.uid for pod in world.memory.pods.values()} == {pod.uid for pod in before.pods}
+
+
+async def test_no_more_pods_are_asked_for_than_a_quota_admits() -> None:
+    """With one place left, pods that might leave together leave one after the other, and none is refused."""
+    before, plan = small_plan()
+    world = World(before, plan)
+    world.memory.quota = 4
+    world.memory.others.append(quota("tight", hard={"pods": 4}))
+    complaints: list[str] = []
+    world.on_second = lambda: complaints.extend(filter(None, [world.memory.workloads[WEB].refused]))
+    await world.completes("n1", seconds=120)
+    assert complaints == []
+    assert [len(one.step.pods) for one in world.intents("surge-up")] == [1, 1]
+
+
+async def test_surges_of_a_namespace_share_what_its_quota_admits() -> None:
+    """Two workloads that would surge at the same time take turns."""
+    before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"]), deployed("api", ["n1", "n2"]))
+    world = World(before, plan_for(before, offers(), to={pod.key: "n1" for pod in before.pods}, delete=["n2"]))
+    world.memory.quota = 5
+    world.memory.others.append(quota("tight", hard={"pods": 5}))
+    complaints: list[str] = []
+    world.on_second = lambda: complaints.extend(one.refused for one in world.memory.workloads.values() if one.refused)
+    await world.completes("n1", seconds=200)
+    assert complaints == []
+
+
+async def test_a_move_that_a_quota_never_admits_ends_the_plan() -> None:
+    """Others took the room since it was made: after a moment the rest is planned again, and nothing was asked for."""
+    before, plan = small_plan()
+    world = World(before, plan)
+    world.memory.others.append(quota("tight", hard={"pods": 3}))
+    await world.completes("n1", "n2", seconds=120)
+    assert world.verdicts()["replan"] == "quota"
+    assert world.intents("surge-up") == []
+
+
+async def test_a_rolling_update_runs_no_more_pods_than_a_quota_admits() -> None:
+    """Its step says how many, where its owner would let more run."""
+    before, plan = rolling_plan()
+    world = World(before, plan)
+    [roll] = [one for one in before.workloads if one.type == "Deployment"]
+    most = len([one for one in before.pods if one.namespace == roll.namespace]) + 1
+    world.memory.workloads[roll.key] = replace(world.memory.workloads[roll.key], max_surge="100%")
+    world.memory.others.append(quota("tight", hard={"pods": most}))
+    await world.run(400)
+    [intent] = world.intents("roll")
+    assert intent.step.replicas_to - intent.step.replicas_from == 1
 
 
 async def test_a_complaint_that_passes_is_waited_out() -> None:

@@ -46,6 +46,7 @@ class Step(Wire, frozen=True, kw_only=True, omit_defaults=False):
     offer: str = ""
     replicas_from: int = 0
     replicas_to: int = 0
+    """Of `roll`, more than `replicas_from` where quotas admit fewer pods beside the wanted ones than the owner does."""
     requests: Amounts = EMPTY
     """New requests per pod, for `roll` and `resize`."""
 

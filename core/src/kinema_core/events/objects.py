@@ -222,6 +222,8 @@ class Pod(_Namespaced, frozen=True, kw_only=True, tag="Pod", tag_field="kind"):
     """Container restarts, all containers together."""
     last_restart: datetime | None = None
     """When a container last ended abnormally or by the out-of-memory killer."""
+    limits: Amounts = EMPTY
+    """Limits of CPU and memory, containers and sidecars together, as quotas count them."""
     resizable: tuple[str, ...] = ()
     """Resources (`cpu`, `memory`) whose requests its kubelet can change while it runs, without a restart."""
 
@@ -348,6 +350,26 @@ class Namespace(_ClusterScoped, frozen=True, kw_only=True, tag="Namespace", tag_
     terminating: bool = False
 
 
+class QuotaScope(Wire, frozen=True, kw_only=True):
+    """One of the scopes that a pod has to match for a quota to count it."""
+
+    name: str
+    operator: str = "Exists"
+    values: tuple[str, ...] = ()
+
+
+class ResourceQuota(_Namespaced, frozen=True, kw_only=True, tag="ResourceQuota", tag_field="kind"):
+    """A ResourceQuota, as far as it is about pods.
+
+    Amounts are named `pods`, `count/pods`, `requests.RESOURCE` and `limits.RESOURCE`, those of 0 included.
+    """
+
+    hard: Amounts = EMPTY
+    used: Amounts = EMPTY
+    """What it counts now; without an amount that `hard` has, the API server admits no pod that it is about."""
+    scopes: tuple[QuotaScope, ...] = ()
+
+
 class Recommendation(_Namespaced, frozen=True, kw_only=True, tag="Recommendation", tag_field="kind"):
     """A VerticalPodAutoscaler's recommendation: amounts per pod, summed over its containers."""
 
@@ -405,6 +427,7 @@ ClusterObject: TypeAlias = (
     | StorageClass
     | PriorityClass
     | Namespace
+    | ResourceQuota
     | Recommendation
     | Quarantined
     | Unknown

@@ -27,6 +27,7 @@ from kinema_core.events import (
     Pod,
     Quarantined,
     Recommendation,
+    ResourceQuota,
     StorageClass,
     Unknown,
     UsageSampled,
@@ -120,6 +121,11 @@ class Cluster:
     def namespaces(self) -> tuple[Namespace, ...]:
         """Namespaces by name."""
         return self._sorted(Namespace)
+
+    @cached_property
+    def quotas(self) -> tuple[ResourceQuota, ...]:
+        """Resource quotas by `namespace/name`."""
+        return self._sorted(ResourceQuota)
 
     @cached_property
     def recommendations(self) -> tuple[Recommendation, ...]:

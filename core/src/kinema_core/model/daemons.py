@@ -12,12 +12,14 @@ from typing import Final
 import msgspec
 
 from kinema_core.events import (
+    EMPTY,
     Amounts,
     FrozenMap,
     HostPort,
     Labels,
     Node,
     NodeTerm,
+    Owner,
     PlacementRules,
     Pod,
     Taint,
@@ -52,6 +54,23 @@ class Daemon:
     key: str
     requests: Amounts
     rules: PlacementRules
+    limits: Amounts = EMPTY
+    """What its pods are limited to; empty where it has none yet."""
+
+    @property
+    def pod(self) -> Pod:
+        """Return what its next pod looks like to a quota."""
+        _, namespace, name = self.key.split("/")
+        owner = Owner(kind="DaemonSet", name=name, uid="")
+        return Pod(
+            name=name,
+            namespace=namespace,
+            uid="",
+            owner=owner,
+            requests=self.requests,
+            limits=self.limits,
+            rules=self.rules,
+        )
 
 
 @dataclass(frozen=True)
@@ -94,32 +113,37 @@ def daemon_requests(cluster: Cluster, *, name: str, labels: Labels, taints: tupl
 
     `pods` counts them too.
     """
-    landing = _landing(cluster, name=name, labels=labels, taints=taints)
+    landing = landing_daemons(cluster, name=name, labels=labels, taints=taints)
     return add(total(daemon.requests for daemon in landing), residents_of(cluster).mirrors)
 
 
 def daemon_ports(cluster: Cluster, *, name: str, labels: Labels, taints: tuple[Taint, ...]) -> tuple[HostPort, ...]:
     """Host ports that the daemon sets that match take on a new node like this."""
-    landing = _landing(cluster, name=name, labels=labels, taints=taints)
+    landing = landing_daemons(cluster, name=name, labels=labels, taints=taints)
     return tuple(port for daemon in landing for port in daemon.rules.host_ports)
 
 
-def _landing(cluster: Cluster, *, name: str, labels: Labels, taints: tuple[Taint, ...]) -> list[Daemon]:
+def landing_daemons(cluster: Cluster, *, name: str, labels: Labels, taints: tuple[Taint, ...]) -> list[Daemon]:
+    """Return the daemon sets that would have a pod on a new node like this."""
     daemons = residents_of(cluster).daemons
     return [one for one in daemons if node_admits(one.rules, name=name, labels=labels, taints=taints) is None]
 
 
 def resident_requests(cluster: Cluster, node: Node) -> Amounts:
     """Return requests that go with a live node: of daemon set and mirror pods, also of daemon sets yet to come."""
-    here = [pod for pod in unlisted(cluster, node.name) if is_resident(cluster, pod)]
-    present = {daemon_key(pod) for pod in here}
-    coming = [
-        daemon.requests
+    here = [pod.requests for pod in unlisted(cluster, node.name) if is_resident(cluster, pod)]
+    return total([*here, *(daemon.requests for daemon in missing_daemons(cluster, node))])
+
+
+def missing_daemons(cluster: Cluster, node: Node) -> list[Daemon]:
+    """Return the daemon sets whose pod on a live node is yet to come."""
+    present = {daemon_key(pod) for pod in unlisted(cluster, node.name)}
+    return [
+        daemon
         for daemon in residents_of(cluster).daemons
         if daemon.key not in present
         and node_admits(daemon.rules, name=node.name, labels=node.labels, taints=node.taints) is None
     ]
-    return total([*(pod.requests for pod in here), *coming])
 
 
 def room_left(cluster: Cluster, node: Node) -> Amounts:
@@ -152,14 +176,20 @@ def _daemons(cluster: Cluster) -> Iterable[Daemon]:
     known = [
         Daemon(
             key=set_.key,
-            requests=_with_pod(largest([set_.template_requests, *_requested(running.pop(set_.key, ()))])),
+            requests=_with_pod(largest([set_.template_requests, *_requested(running.get(set_.key, ()))])),
             rules=_tolerant(set_.template_rules),
+            limits=largest(pod.limits for pod in running.pop(set_.key, ())),
         )
         for set_ in cluster.workloads
         if set_.type == "DaemonSet"
     ]
     inferred = [
-        Daemon(key=key, requests=_with_pod(largest(_requested(pods))), rules=_anywhere(pods[0].rules))
+        Daemon(
+            key=key,
+            requests=_with_pod(largest(_requested(pods))),
+            rules=_anywhere(pods[0].rules),
+            limits=largest(pod.limits for pod in pods),
+        )
         for key, pods in running.items()
     ]
     return sorted([*known, *inferred], key=lambda daemon: daemon.key)

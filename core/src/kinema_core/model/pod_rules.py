@@ -16,6 +16,7 @@ from kinema_core.model.disruption_cost import disruption_cost_doubt
 from kinema_core.model.health import standings
 from kinema_core.model.neighbors import required
 from kinema_core.model.quarantine import Quarantine, quarantine_of
+from kinema_core.model.resource_quotas import no_copy, no_return, tight_namespaces, wanting
 from kinema_core.model.restless import Restless, restless_workloads
 from kinema_core.model.strategy import (
     CHOICES,
@@ -65,7 +66,8 @@ class MobilityOptions:
     spot_pool_share: float | None = None
     """The same for one spot pool: a machine type in a zone."""
     hold_restless: bool = True
-    """Workloads that are not at rest stay. An execution does not ask: its own moves are no rest."""
+    """Workloads that are not at rest stay, and those that a quota lets no second pod of run. An execution does not ask:
+    its own moves are no rest, and take room of quotas."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,7 @@ def judged_by_owner(facts: Facts, key: str, pod: Pod) -> bool:
         and facts.cluster.node(pod.node or "") is not None
         and (not budgets or (len(budgets) == 1 and budgets[0].key not in blocking_budgets(facts.cluster)))
         and not any(budget.key in facts.spent for budget in budgets)
+        and pod.namespace not in tight_namespaces(facts.cluster)
         and template_doubt(facts.cluster, pod) is None
     )
 
@@ -337,6 +340,21 @@ def _templated(facts: Facts, pod: Pod) -> Verdict | None:
     return None if doubt is None else ("template-differs", doubt)
 
 
+def _quota(facts: Facts, pod: Pod) -> Verdict | None:
+    if pod.namespace not in tight_namespaces(facts.cluster):
+        return None
+    evicted = strategy_of(facts.cluster, pod) == "evict"
+    if not evicted and not facts.options.hold_restless:
+        return None
+    never, full = no_return(facts.cluster, pod), no_copy(facts.cluster, pod)
+    if never is not None or full is None:
+        return None if never is None else ("quota", never)
+    if not evicted:
+        return "quota", f"{full}: {STRATEGY}: evict, or a disruption budget that lets it be away, allows"
+    other = wanting(facts.cluster).get(pod.namespace) if facts.options.hold_restless else None
+    return None if other is None else ("quota", f"{full}, and {other} waits for one")
+
+
 def _restless(facts: Facts, pod: Pod) -> Verdict | None:
     if not facts.restless:
         return None
@@ -372,5 +390,6 @@ _RULES: Final[tuple[Rule, ...]] = (
     _unmodeled,
     _volumes,
     _templated,
+    _quota,
     _restless,
 )

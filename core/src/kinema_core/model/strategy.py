@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from kinema_core.events import Labels, Pod, Strategy, Workload
+from kinema_core.model.budgets import blocking_budgets, budgets_by_pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.derived import derived
+from kinema_core.model.resource_quotas import no_copy, no_return, tight_namespaces
 from kinema_core.model.vocabulary import SPOT, SPOT_VALUES, STRATEGY
 
 CHOICES: Final = ("surge", "rolling", "evict", "none")
@@ -86,14 +88,25 @@ def strategy_of(cluster: Cluster, pod: Pod) -> Strategy:
 
     A Deployment surges by default. A set without one can surge by annotation, but has no rollout. A stateful set knows
     neither a surge nor a choice of pods to take away: it is evicted from. So is a pod with volumes, which a second pod
-    on another node may have to wait for.
+    on another node may have to wait for. Where a quota admits no second pod, one is evicted that a budget lets be away.
     """
     if pod.rules.claims:
         return "evict"
     kind, chosen = chain_of(cluster, pod).top_kind, chosen_strategy(cluster, pod)
     if kind == "Deployment":
-        return "evict" if chosen == "evict" else "rolling" if chosen == "rolling" else "surge"
+        if chosen in ("evict", "rolling"):
+            return "evict" if chosen == "evict" else "rolling"
+        return "evict" if chosen is None and _makes_way(cluster, pod) else "surge"
     return "surge" if kind in _SETS and chosen in ("surge", "rolling") else "evict"
+
+
+def _makes_way(cluster: Cluster, pod: Pod) -> bool:
+    """Return whether a Deployment's pod has to leave before its copy comes, and may: a budget lets it be away."""
+    if pod.namespace not in tight_namespaces(cluster) or no_copy(cluster, pod) is None:
+        return False
+    budgets, top = budgets_by_pod(cluster).get(pod.key, ()), chain_of(cluster, pod).workloads[-1:]
+    allowed = len(budgets) == 1 and budgets[0].key not in blocking_budgets(cluster)
+    return allowed and any(one.replicas > 1 for one in top) and no_return(cluster, pod) is None
 
 
 def no_second_copy(cluster: Cluster, pod: Pod) -> Workload | None:

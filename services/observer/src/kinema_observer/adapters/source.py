@@ -16,6 +16,8 @@ from kinema_observer.logic.drivers import Seen, assembled, assembled_changes
 
 _UNLIMITED: Final = "no limit of CSI drivers is known: pods may be led to nodes that attach no more volumes"
 
+_UNBOUNDED: Final = "no ResourceQuota is known: moves may begin that a quota refuses, and are taken back"
+
 RESOURCES: Final = (
     Resource("Node", "/api/v1/nodes"),
     Resource("Pod", "/api/v1/pods"),
@@ -33,6 +35,7 @@ RESOURCES: Final = (
     Resource("StorageClass", "/apis/storage.k8s.io/v1/storageclasses", essential=False),
     Resource("CSINode", "/apis/storage.k8s.io/v1/csinodes", essential=False, without=_UNLIMITED),
     Resource("PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", essential=False),
+    Resource("ResourceQuota", "/api/v1/resourcequotas", essential=False, without=_UNBOUNDED),
     Resource("VerticalPodAutoscaler", "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers", essential=False),
 )
 """What is watched. What is not essential may be missing: pods that depend on it do not move, but for what is said."""

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from collections.abc import Mapping
+from typing import Final, Literal, cast
 
 from kinema_core.events import (
     Amounts,
+    FrozenMap,
     Namespace,
     Node,
     NodeTerm,
     PriorityClass,
+    QuotaScope,
     Requirement,
+    ResourceQuota,
     StorageClass,
     Taint,
     Volume,
     VolumeClaim,
 )
 from kinema_core.model.match import EFFECTS
+from kinema_core.model.quantity import QuantityError, parse_amount
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic import wire
 from kinema_observer.logic.drivers import driver_of_class, in_tree_driver
@@ -155,3 +160,46 @@ def namespace_object_of(found: wire.Namespace) -> Namespace:
         labels=labels_of(meta.labels),
         terminating=meta.deletion_timestamp is not None or phase == "Terminating",
     )
+
+
+_COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
+"""Resources that a quota may also name without `requests.`."""
+
+
+def quota_of(found: wire.Quota) -> ResourceQuota:
+    """Return the quota, without what it limits beside pods.
+
+    Raises:
+        UnreadableFieldError: a quantity cannot be read.
+    """
+    meta, spec, status = found.metadata, found.spec, found.status or wire.QuotaStatus()
+    selector = spec.scope_selector or wire.ScopeSelector()
+    stated = (
+        QuotaScope(name=one.scope_name, operator=one.operator or "Exists", values=tuple(one.values or ()))
+        for one in selector.match_expressions or ()
+    )
+    return ResourceQuota(
+        name=name_of(meta),
+        namespace=namespace_of(meta),
+        uid=uid_of(meta),
+        hard=_quota_amounts(spec.hard, "spec.hard"),
+        used=_quota_amounts(status.used, "status.used"),
+        scopes=(*(QuotaScope(name=name) for name in spec.scopes or ()), *stated),
+    )
+
+
+def _quota_amounts(found: Mapping[str, wire.Scalar] | None, path: str) -> Amounts:
+    """Return what is said of pods, under the name `requests.RESOURCE` where it has two: the smaller amount."""
+    amounts: dict[str, int] = {}
+    for stated, quantity in (found or {}).items():
+        name = f"requests.{stated}" if stated in _COMPUTE else stated
+        if name not in ("pods", "count/pods") and not name.startswith(("requests.", "limits.")):
+            continue
+        if name == "requests.storage":  # of claims
+            continue
+        try:
+            amount = parse_amount(name.rpartition(".")[2], quantity if isinstance(quantity, str) else repr(quantity))
+        except QuantityError as error:
+            raise UnreadableFieldError(f"{path}.{stated}", str(error)) from error
+        amounts[name] = min(amount, amounts.get(name, amount))
+    return FrozenMap(amounts)

@@ -141,6 +141,7 @@ _KINDS: Final[Mapping[str, tuple[str, _Reader]]] = {
     "CSINode": ("storage.k8s.io", _reader(wire.CSINode, drivers.limits_of)),
     "StorageClass": ("storage.k8s.io", _reader(wire.StorageClass, infrastructure.storage_class_of)),
     "PriorityClass": ("scheduling.k8s.io", _reader(wire.PriorityClass, infrastructure.priority_class_of)),
+    "ResourceQuota": ("", _reader(wire.Quota, infrastructure.quota_of)),
     "Namespace": ("", _reader(wire.Namespace, infrastructure.namespace_object_of)),
 }
 """Kubernetes kinds that are read: their API group, and how."""

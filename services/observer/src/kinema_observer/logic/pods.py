@@ -27,7 +27,15 @@ from kinema_observer.logic.reading import (
     text_of,
     uid_of,
 )
-from kinema_observer.logic.requests import Reported, ceiling_of, containers_of, reported_of, requests_of, resizable_of
+from kinema_observer.logic.requests import (
+    Reported,
+    ceiling_of,
+    containers_of,
+    limits_of,
+    reported_of,
+    requests_of,
+    resizable_of,
+)
 from kinema_observer.logic.rules import rules_of
 from kinema_observer.logic.wire import NOTHING, Condition
 
@@ -105,7 +113,7 @@ def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
     ready, unschedulable = _standing(status.conditions)
     labels = labels_of(meta.labels)
     own = structs.replace(spec, node_name=None, hostname=NOTHING, volumes=NOTHING)
-    requests, containers, rules = _shared(_ENCODER.encode(own), reported_of(statuses))
+    requests, limits, containers, rules = _shared(_ENCODER.encode(own), reported_of(statuses))
     if volumes.claims or volumes.unmodeled or later:
         rules = _rules(spec, volumes, later)
     return Pod(
@@ -119,6 +127,7 @@ def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
         labels=labels,
         annotations=annotations,
         requests=requests,
+        limits=limits,
         containers=containers,
         rules=rules,
         priority=spec.priority or 0,
@@ -137,14 +146,14 @@ def pod_of(found: wire.Pod, later: tuple[str, ...] = ()) -> Pod | None:
 
 
 @lru_cache(maxsize=16384)
-def _shared(text: bytes, reported: Reported) -> tuple[Amounts, tuple[ContainerRequests, ...], PlacementRules]:
+def _shared(text: bytes, reported: Reported) -> tuple[Amounts, Amounts, tuple[ContainerRequests, ...], PlacementRules]:
     """Return what pods of one workload have in common, from their spec without what is each pod's own."""
     spec = _SPECS.decode(text)
     requests, containers = requests_of(spec, reported), containers_of(spec)
     alone = len(spec.containers) == 1 and not spec.init_containers
     if alone and requests == {**total(item.requests for item in containers), "pods": 1}:
         containers = ()  # most pods: `requests` says it
-    return requests, containers, _rules(spec, _NO_VOLUMES)
+    return requests, limits_of(spec), containers, _rules(spec, _NO_VOLUMES)
 
 
 def _rules(spec: wire.PodSpec, volumes: _Volumes, later: tuple[str, ...] = ()) -> PlacementRules:

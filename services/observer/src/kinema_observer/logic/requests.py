@@ -64,6 +64,35 @@ def requests_of(spec: PodSpec, reported: Reported = ()) -> Amounts:
     )
 
 
+def limits_of(spec: PodSpec) -> Amounts:
+    """Return the limits of CPU and memory of a whole pod, counted as a quota does: like requests.
+
+    Limits written for the pod as a whole replace the sum; overhead comes on top of what is limited.
+
+    Raises:
+        UnreadableFieldError: a quantity cannot be read; its path begins at `spec`.
+    """
+    running: dict[str, int] = {}
+    for index, item in enumerate(spec.containers):
+        _add(running, _limits(bytes(item.resources), f"spec.containers[{index}]"))
+    peak: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    for index, item in enumerate(spec.init_containers or ()):
+        alone = dict(sidecars)
+        _add(alone, _limits(bytes(item.resources), f"spec.initContainers[{index}]"))
+        if item.restart_policy == "Always":
+            _add(running, _limits(bytes(item.resources), f"spec.initContainers[{index}]"))
+            sidecars = alone
+        _raise(peak, alone)
+    _raise(running, peak)
+    whole = meaning(bytes(spec.resources))
+    if whole:
+        running.update(amounts_of(decoded(_RESOURCES, whole, "spec.resources").limits, "spec.resources.limits"))
+    overhead = _amounts(meaning(bytes(spec.overhead)), "spec.overhead")
+    limited = {name: running[name] + overhead.get(name, 0) for name in ("cpu", "memory") if name in running}
+    return _shared(tuple(limited.items()))
+
+
 def containers_of(spec: PodSpec) -> tuple[ContainerRequests, ...]:
     """Return what each container asks for that asks for anything, and what is written for the pod as a whole.
 

@@ -216,6 +216,41 @@ class Namespace(Object):
     status: NamespaceStatus | None = None
 
 
+class ScopeExpression(Wire):
+    """An entry of `scopeSelector.matchExpressions`."""
+
+    scope_name: str
+    operator: str | None = None
+    values: list[str] | None = None
+
+
+class ScopeSelector(Wire):
+    """`spec.scopeSelector`."""
+
+    match_expressions: list[ScopeExpression] | None = None
+
+
+class QuotaSpec(Wire):
+    """`spec` of a ResourceQuota."""
+
+    hard: dict[str, Scalar] | None = None
+    scopes: list[str] | None = None
+    scope_selector: ScopeSelector | None = None
+
+
+class QuotaStatus(Wire):
+    """`status` of a ResourceQuota."""
+
+    used: dict[str, Scalar] | None = None
+
+
+class Quota(Object):
+    """A ResourceQuota."""
+
+    spec: QuotaSpec = msgspec.field(default_factory=QuotaSpec)
+    status: QuotaStatus | None = None
+
+
 # --- pods and their templates
 
 

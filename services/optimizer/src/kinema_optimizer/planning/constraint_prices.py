@@ -18,6 +18,7 @@ from kinema_core.model.budgets import blocking_budgets, budgets_by_pod
 from kinema_core.model.catalog import node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import Mobility, mobility
+from kinema_core.model.resource_quotas import quotas_against
 from kinema_core.model.spot_share import limits_spot
 from kinema_core.model.stock import draws
 from kinema_core.model.vocabulary import (
@@ -40,6 +41,7 @@ from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.rules.redundancy import is_kept
 from kinema_optimizer.request.headroom import AHEAD, FLOOR, NAMESPACE, ROOM, USABLE
 from kinema_optimizer.request.objective import MICRO
+from kinema_optimizer.request.quotas import NAMESPACED
 from kinema_optimizer.search import kernels
 from kinema_optimizer.solvers.stopping import KERNELS, PRICING, StepStop, StopRule
 
@@ -59,6 +61,10 @@ def _unbudgeted(cluster: Cluster, _: Collection[str]) -> Cluster:
     return relaxed_cluster.without_budgets(cluster, [budget.key for budget in cluster.budgets])
 
 
+def _without_quotas(cluster: Cluster, _: Collection[str]) -> Cluster:
+    return relaxed_cluster.without_quotas(cluster, [quota.key for quota in cluster.quotas])
+
+
 _BY_BUDGETS: Final = frozenset({"pdb-never", "pdb-unhealthy", "two-budgets"})
 _BUDGETS: Final = "pdb *", _unbudgeted
 _UNREAD: Final = "objects that could not be read", relaxed_cluster.without_quarantine
@@ -76,6 +82,7 @@ _HOLDING: Final[Mapping[str, tuple[str, _Change]]] = {
     "single-replica": ("single replicas", relaxed_cluster.replaceable),
     "host-path": ("host paths", relaxed_cluster.without_host_paths),
     "template-differs": ("templates that differ from pods", relaxed_cluster.without_templates),
+    "quota": ("ResourceQuota *", _without_quotas),
     "refused": ("moves that were refused", relaxed_cluster.released),
     "quarantined-node": _UNREAD,
     "quarantined-controller": _UNREAD,
@@ -224,7 +231,7 @@ def _rules(question: Question) -> Iterator[Relaxation]:
 
 def _limits(question: Question) -> Iterator[Relaxation]:
     """Limits of what is on sale and of how full nodes may be, and room that is kept free."""
-    if any(draws(offer) for offer in question.offers):
+    if any(not draw.stock.startswith(NAMESPACED) for offer in question.offers for draw in draws(offer)):
         yield Relaxation("limit *", lambda: replace(question, offers=_unlimited(question.offers)))
     if question.percent < 100:
         yield Relaxation(f"ceiling {question.percent}%", lambda: replace(question, percent=100))
@@ -276,7 +283,7 @@ class _Singles:
 
     def dearest(self, most: int) -> Sequence[Relaxation]:
         """Return those that may cost most."""
-        found = [*self._budgets(), *self._nodes(), *self._offers()]
+        found = [*self._budgets(), *self._quotas(), *self._nodes(), *self._offers()]
         found.sort(key=lambda one: (-one[0], one[1].name))
         return [relaxation for _, relaxation in found[:most]]
 
@@ -292,6 +299,30 @@ class _Singles:
             change = partial(relaxed_cluster.without_budgets, keys=(key,))
             price = sum(self._prices.get(name, 0) for name in nodes[key])
             yield price, Relaxation(f"pdb {key}", _on(self._question, change))
+
+    def _quotas(self) -> Iterator[tuple[int, Relaxation]]:
+        """Quotas of namespaces, by the nodes that their pods keep and those that they leave no room for."""
+        cluster, nodes = self._question.cluster, dict[str, set[str]]()
+        limits = {
+            one.name for offer in self._question.offers for one in offer.quotas if one.name.startswith(NAMESPACED)
+        }
+        for name in limits:
+            nodes.setdefault(name.removeprefix(NAMESPACED).partition(":")[0], set())
+        for held in self._facts.held.values():
+            pod = cluster.pod(held.pod) if held.code == "quota" else None
+            for key in quotas_against(cluster, pod) if pod is not None else ():
+                nodes.setdefault(key, set()).add(self._node_of(held))
+        for key in sorted(nodes):
+            price = sum(self._prices.get(name, 0) for name in nodes[key])
+            mine = [name for name in sorted(limits) if name.startswith(f"{NAMESPACED}{key}:")]
+            yield price, Relaxation(f"{NAMESPACED}{key}", partial(self._without_quota, key, mine))
+
+    def _without_quota(self, key: str, limits: Sequence[str]) -> Question:
+        offers = tuple(self._question.offers)
+        for name in limits:
+            offers = _unlimited(offers, name)
+        cluster = relaxed_cluster.without_quotas(self._question.cluster, (key,))
+        return replace(self._question, cluster=cluster, offers=offers)
 
     def _node_of(self, held: Held) -> str:
         pod = self._question.cluster.pod(held.pod)
@@ -310,6 +341,8 @@ class _Singles:
             for draw in draws(offer):
                 prices[draw.stock] = max(offer.micro_usd_per_hour, prices.get(draw.stock, 0))
         for name, price in sorted(prices.items()):
+            if name.startswith(NAMESPACED):
+                continue  # priced with the pods that its quota holds
             yield price, Relaxation(f"limit {name}", self._unlimited(name))
 
     def _unlimited(self, name: str) -> Callable[[], Question]:

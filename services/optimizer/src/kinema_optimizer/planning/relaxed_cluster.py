@@ -80,6 +80,11 @@ def without_budgets(cluster: Cluster, keys: Collection[str]) -> Cluster:
     return changed(cluster, "DisruptionBudget", dict.fromkeys(keys))
 
 
+def without_quotas(cluster: Cluster, keys: Collection[str]) -> Cluster:
+    """Return the cluster without these resource quotas."""
+    return changed(cluster, "ResourceQuota", dict.fromkeys(keys))
+
+
 def without_quarantine(cluster: Cluster, _: Collection[str]) -> Cluster:
     """Return the cluster without the objects that could not be read."""
     unread = {Quarantined.__name__, Unknown.__name__}

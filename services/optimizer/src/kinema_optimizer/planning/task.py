@@ -33,7 +33,7 @@ from kinema_optimizer.request.balance import balanced
 from kinema_optimizer.request.growth import NO_GROWTH, Growth
 from kinema_optimizer.request.headroom import without_placeholders_in
 from kinema_optimizer.request.objective import MICRO, Objective, affordable, raised, served_purpose
-from kinema_optimizer.request.quotas import without_idle_quotas
+from kinema_optimizer.request.quotas import with_namespace_quotas, within_quotas, without_idle_quotas
 from kinema_optimizer.request.restate import Frame, framed
 from kinema_optimizer.request.spare_room import SpareRoom, room_to_leave
 from kinema_optimizer.search.neighborhood import TaskPool
@@ -71,7 +71,7 @@ class Request:
         self, forecasts: tuple[WorkloadForecast, ...], *, limited: bool = True
     ) -> tuple[Frame, Question, Objective]:
         """Return the request with these new requests, restated; `limited`: with as many as one plan may make."""
-        settings = self.settings
+        settings, forecasts = self.settings, within_quotas(forecasts, self.cluster)
         objective = replace(settings.objective(self.now), expected=len(self.ahead))
         most = self._most_moves() if limited else None
         if most is not None:
@@ -181,13 +181,14 @@ class Task:
 
 def _limited(frame: Frame, forecasts: tuple[WorkloadForecast, ...]) -> tuple[Offer, ...]:
     """Return what is on sale, with the quotas that a plan may reach."""
-    if not any(offer.quotas for offer in frame.offers):
+    offers = with_namespace_quotas(frame.offers, frame.cluster)
+    if not any(offer.quotas for offer in offers):
         return frame.offers
     cluster, resized = frame.cluster, {one.workload for one in forecasts}
     growing = {pod.key for workload in resized for pod in cluster.pods_by_workload.get(workload, ())}
     waiting = {key for key, pod in listed_by_key(cluster).items() if pod.node is None}
     live = sum(node_prices(cluster, frame.offers).values())
-    return without_idle_quotas(frame.offers, live=live, places=len(growing | waiting))
+    return without_idle_quotas(offers, live=live, places=len(growing | waiting))
 
 
 def _solvable(question: Question, objective: Objective, stop: StopRule) -> tuple[Compiled, Objective]:

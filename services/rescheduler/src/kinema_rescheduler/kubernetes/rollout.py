@@ -77,7 +77,9 @@ def _rolled(workload: Json, order: Order) -> Json | None:
         },
         rolled={container["name"]: container["resources"]["requests"] for container in containers},
     )
-    rolling = {"maxUnavailable": 0, "maxSurge": 1 if bounds["maxSurge"] in _NO_SURGE else bounds["maxSurge"]}
+    least = 1 if bounds["maxSurge"] in _NO_SURGE else bounds["maxSurge"]
+    bound = step.replicas_to - step.replicas_from  # by quotas, where they admit fewer than the owner does
+    rolling = {"maxUnavailable": 0, "maxSurge": bound if bound > 0 else least}
     changed = any(
         before.requests[name].get(resource) != text
         for name, requests in before.rolled.items()

@@ -18,6 +18,7 @@ from kinema_rescheduler.moves.decision import (
     skip,
     steered,
 )
+from kinema_rescheduler.moves.quotas import claimed
 from kinema_rescheduler.moves.surge import asking, refused
 from kinema_rescheduler.moves.workloads import WorkloadMoves
 from kinema_rescheduler.names import unit_id
@@ -68,6 +69,9 @@ def _begin(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDec
         return skip(ctx, movers, "refused", why)
     if asking(ctx, victim.namespace):
         return WAIT
+    claim = claimed(ctx, victim)
+    if claim is not None:
+        return blocked(ctx, movers, "quota", claim)
     if not movers.healthy or _paused_until(ctx, victim.key) > ctx.now:
         return blocked(ctx, movers, "not-ready", "not all of its pods are Ready: none is evicted")
     step = Step(

@@ -14,13 +14,26 @@ from kinema_rescheduler.names import ROLLED, unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
 
 
-def begin_roll(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload) -> MoveDecision:
-    """Prefer the planned nodes for the new pods, then patch the template."""
-    nodes = _planned(ctx, movers)
+def begin_roll(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, surplus: int) -> MoveDecision:
+    """Prefer the planned nodes for the new pods, then patch the template.
+
+    `surplus` is how many pods more than wanted quotas admit, at least 1.
+    """
+    nodes, bound = _planned(ctx, movers), surplus if surplus < movers.at_once else 0
     steer = Step(
-        id=unit_id("prefer-nodes", movers.key, 1), kind="prefer-nodes", target=movers.key, uid=workload.uid, nodes=nodes
+        id=unit_id("prefer-nodes", movers.key, 1),
+        kind="prefer-nodes",
+        target=movers.key,
+        uid=workload.uid,
+        nodes=nodes,
+        replicas_to=bound,
     )
-    return MoveDecision(ctx.intend(steer)) if nodes else _patch(ctx, movers, workload)
+    return MoveDecision(ctx.intend(steer)) if nodes else _patch(ctx, movers, workload, bound)
+
+
+def bound_of(step: Step) -> int:
+    """Return how many pods more than wanted a rolling update may run, by its step `roll`; 0: as its owner says."""
+    return step.replicas_to - step.replicas_from
 
 
 def resize_in_place(ctx: ExecutionContext, movers: WorkloadMoves) -> MoveDecision | None:
@@ -68,14 +81,14 @@ def resized(ctx: ExecutionContext, workload: str) -> bool:
     return ctx.done(unit_id("resize", workload, 1))
 
 
-def _patch(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload) -> MoveDecision:
+def _patch(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, bound: int) -> MoveDecision:
     step = Step(
         id=unit_id("roll", movers.key, 1),
         kind="roll",
         target=movers.key,
         uid=workload.uid,
         replicas_from=workload.replicas,
-        replicas_to=workload.replicas,
+        replicas_to=workload.replicas + bound,
         requests=_new_requests(movers, workload),
     )
     return MoveDecision(ctx.intend(step))
@@ -114,8 +127,8 @@ def roll(ctx: ExecutionContext, movers: WorkloadMoves) -> MoveDecision:
     if patched is None:
         if ctx.stopping:
             return OVER
-        ready = steered(ctx, movers, 1)
-        return _patch(ctx, movers, workload) if ready.over else ready
+        ready, steer = steered(ctx, movers, 1), ctx.unit("prefer-nodes", movers.key, 1)
+        return _patch(ctx, movers, workload, steer.step.replicas_to if steer else 0) if ready.over else ready
     if patched.state == "open":
         return WAIT
     if patched.state == "failed":

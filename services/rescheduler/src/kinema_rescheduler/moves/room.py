@@ -11,6 +11,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import room_left
 from kinema_core.model.derived import derived
 from kinema_core.model.match import node_admits
+from kinema_core.model.resource_quotas import QuotaRoom
 from kinema_core.model.resources import add, fits, subtract, times
 from kinema_core.model.volumes import with_attachments
 
@@ -22,7 +23,10 @@ def free_room(cluster: Cluster) -> Mapping[str, Amounts]:
 
 
 class Room:
-    """Room that is handed out during one decision: what one move takes, the next does not see."""
+    """Room that is handed out during one decision: what one move takes, the next does not see.
+
+    `quotas` is what the quotas of namespaces leave beside that: for pods that come before another one goes.
+    """
 
     def __init__(
         self,
@@ -36,6 +40,7 @@ class Room:
         `promised` is what pods that have yet to come will use, by node: no pod that prefers another node gets it.
         """
         free = free_room(cluster)
+        self.quotas = QuotaRoom(cluster)
         self._cluster = cluster
         self._reserved = reserved
         self._promised = promised

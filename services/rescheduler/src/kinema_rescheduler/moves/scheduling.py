@@ -14,7 +14,17 @@ from kinema_core.model.volumes import with_attachments
 from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.decision import OVER, WAIT, Blocked, MoveDecision, blocked, fail, skip, steering
 from kinema_rescheduler.moves.evict import evict
-from kinema_rescheduler.moves.roll import begin_roll, resize_in_place, resized, resizing, roll, rolled, unrolled
+from kinema_rescheduler.moves.quotas import coming_daemons
+from kinema_rescheduler.moves.roll import (
+    begin_roll,
+    bound_of,
+    resize_in_place,
+    resized,
+    resizing,
+    roll,
+    rolled,
+    unrolled,
+)
 from kinema_rescheduler.moves.room import Room, free_room
 from kinema_rescheduler.moves.surge import restoring, surge, unfinished
 from kinema_rescheduler.moves.waiting import hopeless
@@ -97,6 +107,9 @@ def _open_room(ctx: ExecutionContext, items: list[WorkloadMoves], decisions: lis
     for item, decision in zip(items, decisions, strict=True):
         if not decision.over and decision.leaves is None:
             _reserve(ctx, room, item)
+            _reserve_in_quotas(ctx, room, item)
+    for daemon in coming_daemons(ctx):
+        room.quotas.take(daemon, daemon.requests, 1)
     return room
 
 
@@ -315,6 +328,30 @@ def _reserve(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> None:
     room.take(pod, pod.requests, nodes[0] if nodes else "", missing)
 
 
+def _new_requests(item: WorkloadMoves, pod: Pod) -> Amounts:
+    """Return what a pod requests after its rolling update."""
+    return FrozenMap({**pod.requests, **(item.requests or EMPTY)})
+
+
+def _reserve_in_quotas(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> None:
+    """Take from the quotas what a running move has asked for and has not got yet; an evicted pod's place is its own."""
+    pod, number = _sample(item), ctx.units.get(item.key, 0)
+    if pod is None or ctx.unit("evict", item.key, number) is not None:
+        return
+    steer, up = ctx.unit("prefer-nodes", item.key, number), ctx.unit("surge-up", item.key, number)
+    if item.strategy == "rolling":
+        started = ctx.unit("roll", item.key, 1)
+        bound = bound_of(started.step) if started is not None else 0
+        missing = item.replicas + (bound or item.at_once) - len(item.pods)
+        room.quotas.take(pod, _new_requests(item, pod), max(0, missing))
+    elif item.strategy == "surge" and ctx.unit("surge-down", item.key, number) is None:
+        if up is not None:
+            missing = 0 if up.lost else up.step.replicas_to - len(item.pods)
+        else:
+            missing = len(steer.step.pods) if steer is not None else 0
+        room.quotas.take(pod, pod.requests, max(0, missing))
+
+
 def _begin_one(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later: bool) -> MoveDecision:
     held = _held(item)
     if held is not None:
@@ -361,7 +398,9 @@ def _rounds(ctx: ExecutionContext, item: WorkloadMoves) -> int:
     return 1 if any(scaler.scaled_object for scaler in scalers) else ctx.limits.rounds
 
 
-def _begin_roll(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> MoveDecision:
+def _begin_roll(  # noqa: PLR0911 - one return per reason to wait
+    ctx: ExecutionContext, room: Room, item: WorkloadMoves
+) -> MoveDecision:
     workload, pod = item.workload, _sample(item)
     if workload is None or workload.type != "Deployment":
         return skip(ctx, item, "held", "only a Deployment can be rolled")
@@ -373,9 +412,16 @@ def _begin_roll(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> MoveD
     why = _halfway(ctx, room, item)
     if why is not None:
         return blocked(ctx, item, "no-room", f"its rolling update might wait half way: {why}")
-    if pod is not None and not room.take(pod, item.requests or pod.requests, "", 1):
+    if pod is None:
+        return begin_roll(ctx, item, workload, item.at_once)
+    requests = _new_requests(item, pod)
+    admitted = room.quotas.fits(pod, requests, item.at_once)
+    if not admitted:
+        return blocked(ctx, item, "quota", room.quotas.why(pod, requests))
+    if not room.take(pod, requests, "", 1):
         return blocked(ctx, item, "no-room", "no open node has room for one more of its pods")
-    return begin_roll(ctx, item, workload)
+    room.quotas.take(pod, requests, admitted)
+    return begin_roll(ctx, item, workload, admitted)
 
 
 def _halfway(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> str | None:
@@ -383,7 +429,7 @@ def _halfway(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> str | No
     if not item.pods:
         return None
     pod, remaining = item.pods[0], [node for node in ctx.cluster.nodes if node.name not in ctx.deletes]
-    requests = FrozenMap({**pod.requests, **(item.requests or EMPTY)})
+    requests = _new_requests(item, pod)
 
     def fitting(name: str) -> int:
         return room.copies(pod, requests, name, len(item.pods))
@@ -407,12 +453,19 @@ def _begin_unit(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later
         return blocked(ctx, item, "no-room", detail)
     group = [pod for pod in item.victims if item.targets.get(pod.uid, "") == target][: item.at_once]
     leaving = any(pod.terminating for pod in ctx.evictable.get(target, ()))
+    if item.strategy == "surge":
+        admitted = room.quotas.fits(group[0], group[0].requests, len(group))
+        if not admitted:
+            return blocked(ctx, item, "quota", room.quotas.why(group[0], group[0].requests))
+        group = group[:admitted]
     patient = leaving and not ctx.passed(ctx.last_event, ctx.limits.blocked_seconds)
     elsewhere = not target or not (later or patient)
     nodes = room.take(group[0], group[0].requests, target, len(group), elsewhere=elsewhere)
     if not nodes:
         where = "no open node has" if elsewhere else f"node {target} has no"
         return blocked(ctx, item, "no-room", f"{where} room for {group[0].key}")
+    if item.strategy == "surge":
+        room.quotas.take(group[0], group[0].requests, len(nodes))
     pods = tuple(sorted(pod.uid for pod in group[: len(nodes)]))
     number = ctx.units.get(item.key, 0) + 1
     return steering(ctx, item, number, pods, nodes)

@@ -25,7 +25,7 @@ from kinema_rescheduler.moves.workloads import WorkloadMoves
 from kinema_rescheduler.names import DISRUPTED, taint_id, unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
 
-_IDLE: Final = frozenset({"no-room", "not-ready"})
+_IDLE: Final = frozenset({"no-room", "not-ready", "quota"})
 """Reasons to wait that only others can end."""
 _CUT_OFF: Final = timedelta(seconds=1)
 """Creation times have whole seconds, those of events have more: allow for what was cut off."""

@@ -313,7 +313,7 @@ def _figures(ctx: ExecutionContext) -> Figures:
             "deleted": sum(1 for step in done if step.kind == "delete"),
             "moves_surge": surged,
             "moves_evict": sum(1 for step in done if step.kind == "evict"),
-            "moves_rolling": sum(step.replicas_to for step in done if step.kind == "roll"),
+            "moves_rolling": sum(step.replicas_from for step in done if step.kind == "roll"),
             "placement_misses": _misses(ctx),
             "workloads_skipped": sum(1 for name in verdicts if name.startswith("skip/")),
             "nodes_kept": sum(
