@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from tests.rescheduler.sim_world import SimWorld, sim_world
+from tests.support.builders import NOW
 
 from kinema_cli.broker import settings_for
 from kinema_cli.inputs import InputError
@@ -36,9 +38,14 @@ from kinema_cli.local.up import (
     instance_name,
     run_up,
 )
+from kinema_core.events import ClusterDelta, Namespace
+from kinema_core.model.cluster import all_objects
+from kinema_core.runtime.envelope import origin
+from kinema_core.runtime.nats_bus import connect as connect_bus
 from kinema_core.runtime.settings import load
 from kinema_kubernetes.claim import ClusterClaim
 from kinema_kubernetes.client import connect
+from kinema_observer.publishing import StatePublisher
 from kinema_optimizer.settings import Settings as OptimizerSettings
 from kinema_predictor.settings import Settings as PredictorSettings
 from kinema_rescheduler.settings import Settings as ReschedulerSettings
@@ -429,18 +436,31 @@ async def test_a_full_disk_is_named_before_anything_is_started(
 
 
 @pytest.mark.connected
-async def test_streams_of_another_cluster_of_this_name_are_not_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [True, False], ids=["its own broker", "a given broker"])
+async def test_streams_of_another_cluster_of_this_name_are_not_used(own: bool, tmp_path: Path) -> None:
     """A cluster that was made again has the old names, not the old uids; nothing is started, and the error says so."""
     async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world:
         options = on_world(world, tmp_path)
-        options.directory.mkdir()
-        await _keep_to_cluster(options)
-        await _keep_to_cluster(options)
-        note = options.directory / "cluster-uid"
-        assert note.read_text()
-        note.write_text("another\n")
-        with pytest.raises(InputError, match=r"streams of another cluster of the name c1 .* had uid another, now"):
-            await _run(options)
+        before = LocalPipeline(options)
+        await before.open()
+        await _keep_to_cluster(options, before.bus)  # no state yet
+        bus = await connect_bus(before.runtime("observer"))
+        publisher = StatePublisher(bus, cluster="c1", every=500, seconds=600)
+        await publisher.publish_contents(lambda: all_objects(world.cluster()), NOW)
+        await _keep_to_cluster(options, before.bus)
+        system = Namespace(name="kube-system", uid="another")
+        event = origin(
+            ClusterDelta(version=2, upserts=(system,)), id_="d", cluster="c1", iteration="", now=NOW, state=2
+        )
+        await bus.publish(event)
+        await bus.close()
+        given = before.runtime("operator")
+        if own:
+            await before.stop()
+        where = re.escape(f"--out {options.directory}" if own else f"the broker {given.nats_url}")
+        with pytest.raises(InputError, match=rf"{where} holds .* of the name c1 .* had uid another, now .*: delete"):
+            await _run(options if own else replace(options, nats=given))
+        await before.stop()
     assert not (options.directory / "logs").exists()
 
 

@@ -24,7 +24,10 @@ from kinema_cli.local.processes import Child, stop_event
 from kinema_cli.local.settings import layered, prometheus_setting, provider_setting, read_service_settings
 from kinema_cli.output import counted, print_error, print_hint, print_note, print_warning
 from kinema_cli.status.execution import unended
-from kinema_core.runtime.bus import BusError
+from kinema_core.events import Namespace
+from kinema_core.model.cluster import Cluster, contradiction, fold
+from kinema_core.runtime.bus import Bus, BusError
+from kinema_core.runtime.follow import Follower, StateLostError
 from kinema_kubernetes.claim import ClaimedError, ClusterClaim
 from kinema_kubernetes.client import connect
 from kinema_kubernetes.errors import KubernetesError
@@ -118,11 +121,10 @@ async def _run(options: PipelineOptions) -> int:
     pipeline = LocalPipeline(options)
     stopping = stop_event()
     try:
-        if options.nats is None:
-            if full := full_disk(options.directory):
-                raise InputError(f"{full}: make room, or name another directory with --out")
-            await _keep_to_cluster(options)
+        if options.nats is None and (full := full_disk(options.directory)):
+            raise InputError(f"{full}: make room, or name another directory with --out")
         await pipeline.open()
+        await _keep_to_cluster(options, pipeline.bus)
         await _claim(options, await pipeline.bus.identity())
         steering = await _steered(options) if options.settings["rescheduler"]["steering"] else ""
         if steering:
@@ -210,30 +212,30 @@ async def _last_words(pipeline: LocalPipeline, *, steers: bool) -> str:
     )
 
 
-async def _keep_to_cluster(options: PipelineOptions) -> None:
-    """Note which cluster the streams of the directory are about, by what no two clusters have in common.
-
-    A cluster that is made again under its old name has nodes and pods of the old names: a plan that the streams hold
-    would be executed there.
+async def _keep_to_cluster(options: PipelineOptions, bus: Bus) -> None:
+    """Refuse streams that are about another cluster before the rescheduler executes a plan that they hold.
 
     Raises:
-        InputError: they are about another one.
+        InputError: they are. KubernetesError, BusError: it cannot be found out.
     """
+    try:
+        published, _ = await Follower(bus, Cluster(), fold).latest()
+    except StateLostError:  # the first start, or the observer is to publish the state again
+        return
     api = await connect(str(options.kubeconfig), context=options.context)
     try:
         # The observer's account may list namespaces and get none.
         spaces = (await api.get("/api/v1/namespaces"))["items"]
-        now = next(uid(item) for item in spaces if item["metadata"]["name"] == "kube-system")
     finally:
         await api.close()
-    file = options.directory / "cluster-uid"
-    before = file.read_text(encoding="utf-8").strip() if file.exists() else now
-    if before != now:
-        message = f"--out {options.directory} holds the streams of another cluster of the name {options.cluster}"
-        raise InputError(
-            f"{message} (namespace kube-system had uid {before}, now {now}); delete it, or name another directory"
-        )
-    file.write_text(f"{now}\n", encoding="utf-8")
+    for item in spaces:
+        if found := contradiction(published, Namespace(name=item["metadata"]["name"], uid=uid(item))):
+            where, remedy = f"--out {options.directory}", "delete it, or name another directory"
+            if options.nats is not None:
+                where, remedy = f"the broker {options.nats.nats_url}", "delete them, or name the cluster otherwise"
+            raise InputError(
+                f"{where} holds the streams of another cluster of the name {options.cluster} ({found}): {remedy}"
+            )
 
 
 async def _claim(options: PipelineOptions, holder: str) -> None:

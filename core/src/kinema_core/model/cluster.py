@@ -39,6 +39,8 @@ from kinema_core.events import (
 
 T = TypeVar("T")
 
+_ALWAYS: Final = "kube-system"
+"""Namespace that is made with a cluster and cannot be deleted: its uid identifies the cluster."""
 _HASH: Final = "pod-template-hash"
 """Label of a Deployment's pods and sets."""
 
@@ -258,6 +260,18 @@ def from_objects(objects: Iterable[ClusterObject], version: int = 1) -> Cluster:
     for item in objects:
         kinds.setdefault(kind_of(item), {})[item.key] = item
     return Cluster(version=version, objects=MappingProxyType(kinds))
+
+
+def contradiction(cluster: Cluster, item: ClusterObject) -> str:
+    """Return what shows that an object is of another cluster than a state; empty where nothing does.
+
+    A cluster that is made again has nodes of the old names: plans that were made for the old one would be executed
+    there.
+    """
+    if not isinstance(item, Namespace) or item.name != _ALWAYS:
+        return ""
+    known = next((one.uid for one in cluster.namespaces if one.name == _ALWAYS), item.uid)
+    return "" if known == item.uid else f"namespace {_ALWAYS} had uid {known}, now {item.uid}"
 
 
 def evolve(cluster: Cluster, event: ClusterSnapshot | ClusterDelta) -> Cluster:

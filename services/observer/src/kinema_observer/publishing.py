@@ -10,8 +10,8 @@ from hashlib import sha256
 import msgspec
 import structlog
 
-from kinema_core.events import ClusterDelta, ClusterObject, ClusterSnapshot, Event, Namespace, ObserverHeartbeat
-from kinema_core.model.cluster import Cluster, StateGapError, all_objects, evolve, from_objects
+from kinema_core.events import ClusterDelta, ClusterObject, ClusterSnapshot, Event, ObserverHeartbeat
+from kinema_core.model.cluster import Cluster, StateGapError, all_objects, contradiction, evolve, from_objects
 from kinema_core.runtime.bus import Bus, ConflictError, Damaged, Stored
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.faultpoint import faultpoint, register
@@ -26,7 +26,6 @@ from kinema_observer.logic.changes import (
 )
 
 register("observer.delta.published", "observer.snapshot.published")
-_ALWAYS = "kube-system"
 _KINDS = ("cluster-snapshot", "cluster-delta")
 _DECIDED = ("iteration-started", "step-started")
 """Kinds of LOG events whose newest names the version of a state that was lost since."""
@@ -109,18 +108,13 @@ class StatePublisher:
         self._cluster = cluster
 
     def _of_this_cluster(self, contents: Iterable[ClusterObject]) -> Iterator[ClusterObject]:
-        """Yield the objects; raises AnotherClusterError.
-
-        A cluster that is made again has nodes of the old names: plans that the streams hold would be executed there.
-        The namespace kube-system is made with a cluster and cannot be deleted, so its uid identifies the cluster.
-        """
+        """Yield the objects; raises AnotherClusterError."""
         assert self._cluster is not None
-        known = {item.uid for item in self._cluster.namespaces if item.name == _ALWAYS}
         for item in contents:
-            if isinstance(item, Namespace) and item.name == _ALWAYS and known - {item.uid}:
+            if found := contradiction(self._cluster, item):
                 raise AnotherClusterError(
-                    f"the broker holds the streams of another cluster of the name {self._name} (namespace {_ALWAYS} "
-                    f"had uid {', '.join(known)}, now {item.uid}): delete them, or give this cluster another name"
+                    f"the broker holds the streams of another cluster of the name {self._name} ({found}): delete them, "
+                    "or give this cluster another name"
                 )
             yield item
 
