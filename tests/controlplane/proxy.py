@@ -38,6 +38,8 @@ class FaultyProxy:
         self.faults = Faults()
         self._server = server
         self._streams: list[_Stream] = []
+        self.answered: list[tuple[str, str, int]] = []
+        """Method, path with query, and the server's status of every request that was passed on."""
         self.url = ""
 
     def through(self, access: Access) -> Access:
@@ -101,6 +103,7 @@ class FaultyProxy:
             async with self._session.request(
                 request.method, request.rel_url, data=body or None, headers=headers
             ) as answer:
+                self.answered.append((request.method, request.path_qs, answer.status))
                 if "watch" in request.query and answer.status == 200:
                     return await self._stream(request, answer)
                 whole = await answer.read()
