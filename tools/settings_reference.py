@@ -59,7 +59,10 @@ is the real one beside a real cluster.
 A variable of the environment overrides one setting of a service: `KINEMA__RUNTIME__NATS_URL=nats://broker:4222` sets
 `runtime.nats_url`, with `__` for each dot. Text is written as it is, everything else as JSON:
 `KINEMA__RUNTIME__HEALTH_PORT=8081`, `KINEMA__LIMITS__APPROVAL=required`. With such variables no file is needed. An
-error names the variable."""
+error names the variable.
+
+Where the meaning says that optimizer or decider needs the same value, `kinema up` and `kinema doctor --nats` name the
+settings that differ."""
 _HEAD: Final = ("setting", "type", "unit", "default", "meaning")
 
 

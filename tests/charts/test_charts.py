@@ -17,9 +17,12 @@ from tools.settings_reference import SERVICES
 
 from kinema_cli.admin import steering_policy
 from kinema_cli.admin.rbac import rules_by_service
+from kinema_cli.agreement import APART
 from kinema_core.runtime.rights import USERS
 from kinema_core.runtime.settings import load
+from kinema_decider.logic.limits import Limits
 from kinema_kubernetes.rights import as_written
+from kinema_optimizer.settings import PlanningSettings
 from kinema_rescheduler.kubernetes.rights import OF_PROVIDER
 
 pytestmark = pytest.mark.cluster
@@ -445,6 +448,22 @@ def test_notes_report_that_nothing_is_monitored(helm: Helm, chart: str) -> None:
     done = helm.run(*arguments, values=needed(chart))
     assert done.returncode == 0, done.stderr
     assert "neither alerts nor monitors are installed" in done.stdout.partition("NOTES:")[2]
+
+
+def test_notes_name_settings_that_two_services_need_alike(helm: Helm) -> None:
+    """Each that the optimizer plans by and the decider judges by, where one of them alone has it, or another value."""
+    alike = sorted({*PlanningSettings.__struct_fields__} & {*Limits.__struct_fields__} - APART)
+    planning = msgspec.to_builtins(PlanningSettings())
+
+    def noted(limits: Values) -> str:
+        settings = {"optimizer": {"settings": {"planning": {name: planning[name] for name in alike}}}}
+        values = {**WHOLE, "optimizer": settings["optimizer"], "decider": {"settings": {"limits": limits}}}
+        done = helm.run("install", "kinema", str(CHARTS / "kinema"), "--dry-run=client", values=values)
+        assert done.returncode == 0, done.stderr
+        return " ".join(done.stdout.partition("NOTES:")[2].split())
+
+    assert f"the same values of {', '.join(alike)}:" in noted({})
+    assert "the same values" not in noted({name: planning[name] for name in alike})
 
 
 def test_only_services_that_use_the_api_have_a_token(helm: Helm) -> None:

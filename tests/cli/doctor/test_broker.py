@@ -16,12 +16,19 @@ from kinema_cli.doctor.checks import Finding
 from kinema_cli.doctor.examine import broker
 from kinema_cli.local.nats_server import NatsServer, free_port
 from kinema_core.events import ClusterSnapshot
+from kinema_core.model.schedule import Schedule
+from kinema_core.runtime.announce import announce
+from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.nats_connection import AmbiguousError, Connection
 from kinema_core.runtime.rights import USERS, authorization
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, setup
+from kinema_decider.logic.limits import Limits
+from kinema_decider.settings import Settings as DeciderSettings
+from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.settings import Settings as OptimizerSettings
 
 pytestmark = pytest.mark.connected
 
@@ -66,6 +73,30 @@ async def test_broker_from_nothing_to_all_well(tmp_path: Path) -> None:
         assert "version 1" in old.message
     finally:
         server.stop()
+
+
+async def test_settings_that_optimizer_and_decider_need_alike(tmp_path: Path) -> None:
+    """Those with which both started last are compared, and one warning names what differs, and nothing else."""
+    async with running(tmp_path) as started:
+        clock = SystemClock()
+
+        async def start(service: str, settings: msgspec.Struct) -> list[Finding]:
+            bus = await connect(started.settings(service))
+            await announce(bus, clock, service=service, cluster="c1", settings=settings)
+            await bus.close()
+            return [one for one in await broker(started.settings("operator")) if one.check == "settings"]
+
+        runtime = RuntimeSettings(cluster="c1")
+        windows = (Schedule(days=("mon",)),)
+        limits = Limits(min_savings_fraction=0.05, scope=({"pool": "a"},), windows=windows)
+        assert await start("decider", DeciderSettings(runtime=runtime, limits=limits)) == []  # of one nothing is known
+        (found,) = await start("optimizer", OptimizerSettings(runtime=runtime))
+        assert (found.level, found.message) == (
+            "warn",
+            'optimizer and decider differ in min_savings_fraction (0.1 and 0.05), scope ([] and [{"pool":"a"}])',
+        )
+        planning = PlanningSettings(min_savings_fraction=0.05, scope=({"pool": "a"},))
+        assert await start("optimizer", OptimizerSettings(runtime=runtime, planning=planning)) == []
 
 
 async def test_streams_that_somebody_changed(tmp_path: Path) -> None:

@@ -253,6 +253,27 @@ def test_settings_that_no_service_would_take(text: str, said: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("text", "differ"),
+    [
+        ("optimizer: {planning: {min_savings_fraction: 0.2}}", "differ in min_savings_fraction (0.2 and 0.1);"),
+        ("decider: {limits: {spot: {max_share: 0.5}}}", "differ in spot ("),
+        ("decider: {limits: {approval: automatic, windows: [{days: [sat]}]}}", ""),
+        ("{optimizer: {planning: {redundancy: false}}, decider: {limits: {redundancy: false}}}", ""),
+    ],
+)
+def test_settings_that_two_services_need_alike(
+    text: str, differ: str, options: UpOptions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One warning names where optimizer and decider differ, before anything is started."""
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    _pipeline_options(replace(options, settings=file))
+    said = capsys.readouterr().err
+    assert differ in said
+    assert len(said.splitlines()) == bool(differ)
+
+
+@pytest.mark.parametrize(
     ("text", "mode"), [("0", "recommend"), ("'0'", "recommend"), ("0.1", "apply"), ("'0.10'", "apply")]
 )
 def test_a_fraction_may_be_a_number(text: str, mode: str, tmp_path: Path) -> None:

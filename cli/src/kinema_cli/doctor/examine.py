@@ -8,12 +8,13 @@ import urllib.request
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from kinema_cli.admin.rbac import DEFAULT, rules_by_service
 from kinema_cli.admin.setup import setup_call
+from kinema_cli.agreement import REMEDY, disagreement
 from kinema_cli.broker import on_bus
 from kinema_cli.doctor.checks import Finding, metrics, reachable, recommendations, rights, shortened, steering
 from kinema_cli.doctor.prices import other_autoscalers, prices
@@ -22,8 +23,9 @@ from kinema_cli.leftovers import leftovers
 from kinema_cli.output import counted
 from kinema_cli.snapshot.live import objects_of
 from kinema_cli.status.pipeline import read_status
+from kinema_core.events import ServiceStarted
 from kinema_core.model.cluster import Cluster, from_objects
-from kinema_core.runtime.bus import BusDeniedError, BusError
+from kinema_core.runtime.bus import Bus, BusDeniedError, BusError, Stored
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Inspection, inspect
@@ -74,8 +76,8 @@ async def broker(settings: RuntimeSettings, monitor: str = "") -> list[Finding]:
         return [Finding("broker", "fail", f"{where} lacks {shortened(', '.join(found.missing))}", setup), *disk]
     wrong = [Finding("streams", "fail", what, f"{setup} --update") for what in found.unsafe]
     message = f"{is_server} with all streams and consumers"
-    sizes = [_sizes(found, f"{setup} --update")]
-    return [Finding("broker", "ok", message), *disk, *wrong, *sizes, await _state(settings)]
+    sizes, agreement = _sizes(found, f"{setup} --update"), await on_bus(settings, _agreement)
+    return [Finding("broker", "ok", message), *disk, *wrong, sizes, await _state(settings), *agreement]
 
 
 def _certificate(what: str, until: datetime | None, now: datetime) -> list[Finding]:
@@ -132,6 +134,16 @@ async def _state(settings: RuntimeSettings) -> Finding:
     return Finding(
         "state", "warn" if state.age_seconds > SILENT else "ok", message, remedy if state.age_seconds > SILENT else ""
     )
+
+
+async def _agreement(bus: Bus) -> list[Finding]:
+    """Compare the settings with which optimizer and decider started last; nothing where they agree."""
+    settings: dict[str, dict[str, Any]] = {}
+    async for item in bus.read("LOG", kinds=("service-started",)):
+        if isinstance(item, Stored) and isinstance(item.event.body, ServiceStarted):
+            settings[item.event.body.service] = msgspec.json.decode(item.event.body.settings)
+    differs = disagreement(settings.get("optimizer", {}), settings.get("decider", {}))
+    return [Finding("settings", "warn", differs, REMEDY)] if differs else []
 
 
 @dataclass(frozen=True, kw_only=True)

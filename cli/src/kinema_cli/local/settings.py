@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from kinema_cli.agreement import disagreement
 from kinema_cli.inputs import InputError, UsageError
 from kinema_cli.local.pipeline import SERVICES
 from kinema_core.runtime.settings import known_names
@@ -113,6 +114,17 @@ def read_service_settings(path: Path, supplied: Mapping[str, Mapping[str, object
         except (msgspec.ValidationError, TypeError) as error:
             raise InputError(f"--settings {path}: {service}: {error}{_may_be(kind, str(error))}") from error
     return found
+
+
+def disagreement_of(settings: Mapping[str, Mapping[str, object]]) -> str:
+    """Return where optimizer and decider would differ that should not, by the checked settings of each service."""
+
+    def whole(service: str) -> dict[str, Any]:
+        kind = import_module(f"kinema_{service}.settings").Settings
+        given = {**settings.get(service, {}), "runtime": {"cluster": "checked"}}
+        return dict(msgspec.to_builtins(msgspec.convert(given, kind)))
+
+    return disagreement(whole("optimizer"), whole("decider"))
 
 
 def prometheus_setting(settings: Mapping[str, Mapping[str, Any]]) -> PrometheusSettings | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from socket import gethostname
 
 from kinema_cli.admin.setup import INSTALLED, ONLY_AFTER_RESTART, Steering, setup_call, steer
+from kinema_cli.agreement import REMEDY
 from kinema_cli.broker import environment_of, settings_for
 from kinema_cli.doctor.examine import Subject, examine
 from kinema_cli.inputs import InputError, UsageError, cluster_name, fail, kubeconfig_file
@@ -21,7 +22,13 @@ from kinema_cli.local.directory import clear_own, exclusive_lock, full_disk, sta
 from kinema_cli.local.nats_server import ServerError
 from kinema_cli.local.pipeline import SERVICES, LocalPipeline, PipelineOptions
 from kinema_cli.local.processes import Child, stop_event
-from kinema_cli.local.settings import layered, prometheus_setting, provider_setting, read_service_settings
+from kinema_cli.local.settings import (
+    disagreement_of,
+    layered,
+    prometheus_setting,
+    provider_setting,
+    read_service_settings,
+)
 from kinema_cli.output import counted, print_error, print_hint, print_note, print_warning
 from kinema_cli.status.execution import unended
 from kinema_core.events import Namespace
@@ -80,6 +87,8 @@ def _pipeline_options(options: UpOptions) -> PipelineOptions:
     provider = provider_setting(options.provider)
     supplied: dict[str, dict[str, object]] = {"rescheduler": {"provider": provider, "steering": options.steering}}
     given = read_service_settings(options.settings, supplied) if options.settings is not None else {}
+    if given and (differs := disagreement_of(given)):
+        print_warning(f"--settings {options.settings}: {differs}; {REMEDY}")
     cluster = cluster_name(options.cluster, kubeconfig, options.context)
     out = options.out or state_directory(cluster)
     own = {"steering": options.steering, "instance_name": instance_name(out)}

@@ -58,13 +58,14 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     names `headroom` or `usable` is set, nor while pending pods could use the room. 0: none is left."""
     transition_seconds: float = 300.0
     """Time, beyond the boot, for which a node that is deleted and bought back costs twice. Room for replicas that the
-    forecast expects sooner than this pays (`ahead_hours` of the predictor) is kept. As the decider's."""
+    forecast expects sooner than this pays (`ahead_hours` of the predictor) is kept. The decider needs the same
+    value."""
     restart_price_usd: float = 0.0001
-    """Assumed cost of one restarted pod, for the same. As the decider's."""
+    """Assumed cost of one restarted pod, for the same. The decider needs the same value."""
     move_jobs: bool = False
-    """Pods of Jobs may be moved."""
+    """Pods of Jobs may be moved. The decider needs the same value."""
     allow_spot: bool = False
-    """Pods may be put on spot capacity without asking for it."""
+    """Pods may be put on spot capacity without asking for it. The decider needs the same value."""
     spot: SpotShare = SpotShare()
     """Limits on the share of a workload's pods on spot capacity. The decider needs the same values."""
     scope: tuple[dict[str, str], ...] = ()

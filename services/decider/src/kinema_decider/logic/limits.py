@@ -15,7 +15,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Limits that an accepted plan keeps. Seconds count cluster time; shares run from 0 to 1."""
 
     min_savings_fraction: float = 0.10
-    """Least saving as a share of the current cost (thesis, algorithm 7)."""
+    """Least saving as a share of the current cost (thesis, algorithm 7). The optimizer needs the same value."""
     max_drift_fraction: float = 0.05
     """Share of pods and nodes that came or went since the plan's state; the plan must stay strictly under it."""
     cooldown_seconds: float = 60.0
@@ -37,9 +37,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Time for which the new node set is expected to pay before the next change."""
     transition_seconds: float = 300.0
     """Time for which old and new nodes are expected to run side by side. The time from order to delivery is added, as
-    earlier boots of the same offer took, or of all offers where it was never booted."""
+    earlier boots of the same offer took, or of all offers where it was never booted. The optimizer needs the same
+    value."""
     restart_price_usd: float = 0.0001
-    """Assumed cost of one restarted pod."""
+    """Assumed cost of one restarted pod. The optimizer needs the same value."""
     restart_watt_hours: float = 0.5
     """The same for plans that save energy: what the price above buys at $0.20 per kWh."""
     max_moves_fraction: float = 0.25
