@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.builders import NOW
+from tests.support.plans import bare_plan
 
 from kinema_cli import broker, control
 from kinema_cli.admin.setup import StreamOptions, run_setup
@@ -200,6 +201,22 @@ def test_an_approval_without_a_verdict_is_warned_of(bus: Lasting, capsys: pytest
     publish(bus, held("it-83"))
     assert send(PlanApproved(plan="it-83", by="ada")) == 0
     assert "the decider has given no verdict yet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", ["latest", "it-84"])
+def test_a_plan_that_is_not_decided_yet_is_waited_for(
+    given: str, bus: Lasting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its verdict comes within seconds; where none comes, the error says so, and nothing is approved."""
+    publish(bus, held("it-83"))
+    proposed = origin(bare_plan(), id_="it-84", cluster="demo", iteration="i8", now=NOW)
+    asyncio.run(bus.publish(proposed))
+    assert send(PlanApproved(plan=given, by="ada")) == 1
+    assert "plan it-84 cannot be approved: the decider has given no verdict yet" in capsys.readouterr().err
+    assert asyncio.run(bus.last("LOG", "plan-approved")) is None
+    bus.verdicts = (held("it-84"),)
+    assert send(PlanApproved(plan=given, by="ada")) == 0
+    assert capsys.readouterr().out == "plan/it-84 approved by ada\n"
 
 
 def test_a_file_that_is_not_there_is_no_id(bus: MemoryBus, capsys: pytest.CaptureFixture[str]) -> None:

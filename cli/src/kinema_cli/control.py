@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ from kinema_cli.output import Format, cell, emit, print_error, print_warning
 from kinema_cli.status.plan_ids import LATEST, UnknownPlanError, matching_id, short_id
 from kinema_cli.status.plans import HELD, PENDING, REFUSED, RUNNING, PlanState, read_plan_states
 from kinema_core.events import OPERATOR, AbortRequested, ExecutionPaused, ExecutionResumed, Plan, PlanApproved
-from kinema_core.runtime.bus import Bus, BusError
+from kinema_core.runtime.bus import Bus, BusError, Stored
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.envelope import origin
 
@@ -50,8 +50,8 @@ def publish_command(*, nats: str, command: Command, cluster: str = "", output: F
     """Publish the operator's command.
 
     Returns:
-        0 published, 1 the broker refused, 2 wrong arguments, 3 nothing to do or no such plan, 4 the plan was decided
-        already, was rejected, or would be rejected in spite of the command.
+        0 published, 1 the broker refused or the plan is not decided yet, 2 wrong arguments, 3 nothing to do or no such
+        plan, 4 the plan was decided already, was rejected, or would be rejected in spite of the command.
     """
     try:
         settings = settings_for(nats, cluster)
@@ -93,7 +93,7 @@ async def _publish(bus: Bus, cluster: str, command: Command) -> tuple[Command, s
     )
     match command:
         case PlanApproved(plan=plan):
-            state = await _verdict(bus, plan)
+            state = await _verdict(bus, plan, before={PENDING, HELD})
             if state.phase == REFUSED:
                 raise _RefusedError(CONFLICT, f"plan {short_id(plan)} was rejected: {state.rule}: {state.why}")
             return command, _NO_VERDICT if state.phase == HELD else ""
@@ -143,15 +143,21 @@ async def _propose(bus: Bus, cluster: str, plan: Plan) -> tuple[str, PlanState]:
     named = f"{iteration}/plan"
     for id_, body in ((named, plan), (f"{iteration}/approval", PlanApproved(plan=named, by=plan.by))):
         await bus.publish(origin(body, id_=id_, cluster=cluster, iteration=iteration, now=now))
-    return named, await _verdict(bus, named)
+    return named, await _verdict(bus, named, before={PENDING, HELD})
 
 
-async def _verdict(bus: Bus, plan: str) -> PlanState:
-    """Return the phase of an approved plan once the decider has judged it, or when that takes too long."""
+async def _verdict(bus: Bus, plan: str, *, before: Collection[str]) -> PlanState:
+    """Return the phase of a plan once the decider has judged it, or when that takes too long.
+
+    Args:
+        bus: with the log.
+        plan: its id.
+        before: the phases in which the verdict is still to come.
+    """
     state = PlanState()
     for _ in range(_VERDICT_SECONDS):
         state = (await read_plan_states(bus)).get(plan, state)
-        if state.phase not in {PENDING, HELD}:
+        if state.phase not in before:
             break
         await wait_a_second()
     return state
@@ -163,15 +169,23 @@ async def wait_a_second() -> None:
 
 
 async def _plan_named(bus: Bus, given: str) -> str:
-    """Return the whole id of the plan; of plans that wait where one is not named clearly by a prefix or `latest`."""
+    """Return the whole id of a decided plan; of plans that wait where it is named `latest`.
+
+    A plan that was proposed a moment ago is not decided yet: its verdict is waited for.
+    """
     if given.endswith(_FILES):
         raise _RefusedError(2, f"there is no file {given}: `kinema plan --out` writes one")
     given, states = given.removeprefix("plan/"), await read_plan_states(bus)
+    newest = await bus.last("LOG", "plan-proposed")
+    new = [newest.event.id] if isinstance(newest, Stored) and newest.event.id not in states else []
     waiting = [plan for plan, state in states.items() if state.phase == HELD]
     try:
-        return matching_id(given, waiting if given == LATEST else [*states], "no plan waits for approval")
+        plan = matching_id(given, [*(waiting if given == LATEST else states), *new], "no plan waits for approval")
     except UnknownPlanError as error:
         raise _RefusedError(3, str(error)) from error
+    if plan in new and (await _verdict(bus, plan, before={PENDING})).phase == PENDING:
+        raise _RefusedError(1, f"plan {short_id(plan)} cannot be approved: {_NO_VERDICT}, then approve it")
+    return plan
 
 
 async def _iteration(bus: Bus, command: Command, cluster: str) -> str:
