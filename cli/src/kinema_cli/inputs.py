@@ -323,6 +323,11 @@ _COMPLETE: Final = (
     "write a catalog with `kinema prices > prices.csv`, add the offers, and give it in --catalog (spot prices can be "
     "estimated in --discounts)"
 )
+NO_BUDGETS: Final = (
+    "the cluster has no PodDisruptionBudget: Kinema takes at most one pod of a workload away before another is Ready, "
+    "and nothing else keeps more of them from being evicted at once"
+)
+GIVE_BUDGETS: Final = "give one to each workload that needs more of its pods"
 _EXPECTED: Final = {
     "nodes": ("Node", ("Node",)),
     "pods": ("Pod", ("Pod",)),
@@ -410,6 +415,8 @@ def _missing_kinds(snapshot: Snapshot) -> Iterator[str]:
     if damaged:
         yield f"the snapshot contains {damaged}, but none of them could be read"
     if snapshot.live:  # what a cluster does not list does not exist
+        if none.get("poddisruptionbudgets") == 0:
+            yield f"{NO_BUDGETS}; {GIVE_BUDGETS}"
         return
     if none.pop("pods", None) == 0:
         yield "the snapshot contains no pods: every node looks empty; the plan is meaningless if the cluster runs any"

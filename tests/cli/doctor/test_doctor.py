@@ -26,7 +26,7 @@ from kinema_cli.output import Format
 from kinema_core.events import Node, Taint
 from kinema_core.runtime.clock import SystemClock
 from kinema_observer.adapters.metrics import MetricsApi
-from kinema_sim.engine.kinds import NODE, POD
+from kinema_sim.engine.kinds import NODE, PDB, POD
 from kinema_sim.front import kube
 from kinema_sim.front.server import Server, write_kubeconfig
 from kinema_sim.scenarios.registry import SCENARIOS
@@ -102,6 +102,15 @@ async def test_where_all_is_well(world: World) -> None:
     assert all(finding.remediation == "" for finding in found.values())
     assert found["prices"].message == "known for each of 3 nodes (1 machine type)"
     assert found["metrics-server"].message.startswith("metrics.k8s.io has usage of 5 pods")
+
+
+async def test_a_cluster_without_any_disruption_budget(world: World) -> None:
+    """One warning with what to do; a cluster with a budget gets none, see above."""
+    for budget in world.sim.store.sorted(PDB):
+        world.sim.store.remove(PDB, (budget["metadata"]["namespace"], budget["metadata"]["name"]))
+    found = await world.findings()
+    assert levels(found) == {"disruption budgets": "warn"}
+    assert found["disruption budgets"].message.startswith("the cluster has no PodDisruptionBudget: ")
 
 
 def deny(monkeypatch: pytest.MonkeyPatch, denied: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:

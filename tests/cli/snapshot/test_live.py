@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kinema_cli.inputs import InputError, snapshot_of
+from kinema_cli.inputs import InputError, input_warnings, snapshot_of
 from kinema_cli.main import app
 from kinema_cli.snapshot.file import SnapshotError
 from kinema_cli.snapshot.live import live_snapshot
 from kinema_kubernetes import watch
 from kinema_sim.cluster import Cluster as SimulatedCluster
+from kinema_sim.engine.kinds import PDB
 from kinema_sim.front.server import Server, write_kubeconfig
 from kinema_sim.scenarios.registry import SCENARIOS
 
@@ -38,6 +39,15 @@ async def test_all_kinds_are_listed_in_pages(simulated: SimulatedCluster, monkey
     assert [node.name for node in found.nodes] == ["tiny-1", "tiny-2", "tiny-3"]
     assert len(found.pods_by_workload["Deployment/shop/web"]) == 3
     assert found.quarantined == ()
+
+
+async def test_a_cluster_without_any_disruption_budget(simulated: SimulatedCluster) -> None:
+    """A plan for it has one warning; one for a cluster with a budget has none."""
+    assert [*input_warnings(await asyncio.to_thread(live_snapshot, "kinema-sim"))] == []
+    for budget in simulated.store.sorted(PDB):
+        simulated.store.remove(PDB, (budget["metadata"]["namespace"], budget["metadata"]["name"]))
+    (warning,) = input_warnings(await asyncio.to_thread(live_snapshot, "kinema-sim"))
+    assert warning.startswith("the cluster has no PodDisruptionBudget: ")
 
 
 @pytest.mark.usefixtures("simulated")

@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from kinema_cli.admin.steering_policy import RULES, UNSERVED, parts
+from kinema_cli.inputs import GIVE_BUDGETS, NO_BUDGETS
 from kinema_cli.output import counted
 from kinema_core.runtime.clock import SystemClock
 from kinema_kubernetes.client import Client
@@ -189,6 +190,15 @@ async def _any_pod_runs(api: Client) -> bool:
     except KubernetesError:
         return True
     return bool(running.get("items"))
+
+
+async def budgets(api: Client) -> list[Finding]:
+    """Check that there is a disruption budget; no finding where there is one, or where that is not known."""
+    try:
+        found = await api.get("/apis/policy/v1/poddisruptionbudgets", limit="1")
+    except KubernetesError:  # the check of the rights says what is missing
+        return []
+    return [] if found.get("items") else [Finding("disruption budgets", "warn", NO_BUDGETS, GIVE_BUDGETS)]
 
 
 async def recommendations(api: Client) -> Finding:

@@ -16,7 +16,7 @@ from kinema_cli.admin.rbac import DEFAULT, rules_by_service
 from kinema_cli.admin.setup import setup_call
 from kinema_cli.agreement import REMEDY, disagreement
 from kinema_cli.broker import on_bus
-from kinema_cli.doctor.checks import Finding, metrics, reachable, recommendations, rights, shortened, steering
+from kinema_cli.doctor.checks import Finding, budgets, metrics, reachable, recommendations, rights, shortened, steering
 from kinema_cli.doctor.prices import other_autoscalers, prices
 from kinema_cli.doctor.prometheus import prometheus
 from kinema_cli.leftovers import leftovers
@@ -196,6 +196,7 @@ async def _in_reach(api: Client, subject: Subject) -> list[Finding]:
     else:
         found.append(await prometheus(api, subject.prometheus, SystemClock().now()))
     found.append(await recommendations(api))
+    found += await budgets(api)
     if subject.steering:
         found.append(await steering(api, setup_call(subject.kubeconfig, subject.context)))
     try:
