@@ -49,6 +49,16 @@ def test_node_with_a_rule_of_its_own_names_the_rule(bench: Bench) -> None:
     assert "none of its pods needs another place" in bench.explain("n3").stdout
 
 
+def test_node_out_of_scope_names_the_scope(bench: Bench) -> None:
+    """With `--scope`, as `kinema plan` has it, a node without its labels stays for that reason, and others may go."""
+    ours = ("--scope", "kubernetes.io/hostname=n0")
+    found = json.loads(bench.explain("n1", *ours, "-o", "json").stdout)
+    assert found["verdict"] == "own-rule"
+    assert found["rule"] == "node n1 is out of scope: it has no labels kubernetes.io/hostname=n0"
+    assert json.loads(bench.explain("n0", *ours, "-o", "json").stdout)["verdict"] == "could-go"
+    assert "--scope a=b: no node has these labels" in bench.explain("n0", "--scope", "a=b").stderr
+
+
 def test_node_without_a_price_says_that_it_is_missing(bench: Bench) -> None:
     """What its deletion would save is not known, and it stays: nothing is said to cost nothing."""
     odd = node("n3")

@@ -15,8 +15,10 @@ from kinema_cli.inputs import (
     UsageError,
     check_prices,
     fail,
+    labels_in,
     near_names,
     prices_of,
+    scope_warnings,
     snapshot_of,
 )
 from kinema_cli.options import (
@@ -30,6 +32,7 @@ from kinema_cli.options import (
     Namespace,
     Nats,
     Output,
+    Scope,
     SnapshotFile,
 )
 from kinema_cli.output import Format, counted, print_error, print_warning
@@ -70,6 +73,7 @@ class ExplainOptions:
     kubeconfig: Path | None = None
     move_jobs: bool = False
     allow_spot: bool = False
+    scope: tuple[str, ...] = ()
     nats: str = BROKER
     cluster: str = ""
     output: Format = Format.TABLE
@@ -94,6 +98,7 @@ def explain(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     kubeconfig: Kubeconfig = None,
     move_jobs: MoveJobs = False,
     allow_spot: AllowSpot = False,
+    scope: Scope = None,
     nats: Nats = BROKER,
     cluster: ClusterName = "",
     output: Output = Format.TABLE,
@@ -111,6 +116,7 @@ def explain(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         kubeconfig=kubeconfig,
         move_jobs=move_jobs,
         allow_spot=allow_spot,
+        scope=tuple(scope or ()),
         nats=nats,
         cluster=cluster,
         output=output,
@@ -159,13 +165,15 @@ def _explain_plan(options: ExplainOptions, name: str) -> None:
 def _explain_part(options: ExplainOptions, kind: str, name: str) -> None:
     from kinema_cli.explain.table import explanation_table
     from kinema_cli.output import emit
+    from kinema_core.events import FrozenMap
     from kinema_core.model.mobility import MobilityOptions
 
+    scope = tuple(FrozenMap(labels_in(text)) for text in options.scope)
     found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
     prices = prices_of(PriceChoice(options.catalog), found)
-    for warning in check_prices(found, prices):
+    for warning in (*check_prices(found, prices), *scope_warnings(options.scope, found)):
         print_warning(warning)
-    may = MobilityOptions(move_jobs=options.move_jobs, allow_spot=options.allow_spot)
+    may = MobilityOptions(move_jobs=options.move_jobs, allow_spot=options.allow_spot, scope=scope)
     names = (kind, f"{options.namespace}/{name}" if options.namespace and "/" not in name else name)
     explanation = _explained(names, found, prices.offers, may=may)
     emit(explanation, options.output, lambda: explanation_table(explanation))
