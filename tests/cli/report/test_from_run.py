@@ -30,6 +30,7 @@ from kinema_core.events import (
     IterationSkipped,
     IterationStarted,
     Node,
+    NoPlanFound,
     ObjectKey,
     Plan,
     PlanAccepted,
@@ -225,9 +226,17 @@ def test_events_are_told_and_refusals_marked() -> None:
         "execution-completed",
     ]
     assert [row.event for row in rows if row.refusal] == ["iteration-skipped"]
-    assert rows[1].text == "settling"
+    assert rows[1].text == "the cluster has not been calm for long enough"
     assert "boot x" in rows[5].text
     assert rows[5].service == "rescheduler"
+
+
+def test_reasons_are_words_and_not_codes() -> None:
+    """No iteration, no plan, a plan's rest: a reader of the report knows no codes; what is no code stays as it is."""
+    assert "-" not in in_a_line(NoPlanFound(mode="autoscale", version=1, reason="nothing-holds-pending"))
+    started = IterationStarted(mode="reschedule", version=3, reason="rest-after-operator", purpose="saving")
+    assert in_a_line(started) == "reschedule at state 3: the rest of a plan that ended: operator"
+    assert in_a_line(IterationSkipped(version=1, reason="as said")) == "as said"
 
 
 def test_a_plan_carried_out_in_part_is_told_as_such() -> None:

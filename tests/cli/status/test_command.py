@@ -146,11 +146,11 @@ async def test_state_is_the_newest_version_with_its_age() -> None:
         ((ForecastMade(version=7, forecasts=()),), "optimizing", ""),
         ((PLAN,), "deciding", ""),
         ((PLAN, PlanAccepted(plan="e2", version=7)), "executing", ""),
-        ((NoPlanFound(mode="reschedule", version=7, reason="nothing-better"),), "over", "nothing-better"),
+        ((NoPlanFound(mode="reschedule", version=7, reason="nothing-better"),), "over", "nothing better was found"),
         (
             (NoPlanFound(mode="reschedule", version=7, reason="nothing-better", figures=UNPROVEN),),
             "over",
-            "nothing-better; at most $0.96/h (84%) more could be saved",
+            "nothing better was found; at most $0.96/h (84%) more could be saved",
         ),
         (
             (PLAN, PlanRejected(plan="e2", version=7, rule="saving", reason="too little", would_change="more")),
@@ -245,7 +245,7 @@ async def test_what_holds_back_the_next_iteration_is_shown_with_its_age() -> Non
     """Once an iteration is over, the observer's last word counts, and how old it is stands beside it."""
     told = await Told().say(STARTED, OCCUPIED, NoPlanFound(mode="reschedule", version=7, reason="nothing-better"))
     text = shown(await told.status(NOW + timedelta(seconds=302)))
-    assert "disrupted-node-occupied (node node-0); reported 5min ago" in text
+    assert "a node that is to be deleted still runs pods (node node-0); reported 5min ago" in text
 
 
 async def test_refused_plan_says_rule_reason_and_what_would_change_it() -> None:

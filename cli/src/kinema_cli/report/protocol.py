@@ -10,6 +10,7 @@ from typing import Any, Final
 from kinema_cli.output import could_be_saved, counted, hourly
 from kinema_cli.report.data import EventRow
 from kinema_cli.status.plans import completed_phase
+from kinema_cli.status.reasons import in_words
 from kinema_core.events import (
     AbortRequested,
     AnyBody,
@@ -124,7 +125,7 @@ def _forecast(body: ForecastMade) -> str:
 
 
 def _reason(body: IterationSkipped | NoPlanFound) -> str:
-    return _with_figures(body.reason, body.figures)
+    return _with_figures(in_words(body.reason), body.figures)
 
 
 def _command(body: ExecutionPaused | AbortRequested) -> str:
@@ -167,7 +168,7 @@ _PROTOCOL: Final[Mapping[type, tuple[str, Callable[[Any], str]]]] = {
     ServiceStarted: ("", lambda _: "started with new settings"),
     IterationStarted: (
         "observer",
-        lambda body: f"{body.mode} at state {body.version}: {_with_figures(body.reason, body.figures)}",
+        lambda body: f"{body.mode} at state {body.version}: {_with_figures(in_words(body.reason), body.figures)}",
     ),
     IterationSkipped: ("observer", _reason),
     NodeDeletionRequested: ("observer", lambda body: f"{body.node} runs no evictable pod"),

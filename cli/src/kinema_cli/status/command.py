@@ -69,6 +69,8 @@ def status_table(found: Status) -> RenderableType:
 
 
 def _state_rows(found: Status) -> list[tuple[str, str]]:
+    from kinema_cli.status.reasons import in_words
+
     rows: list[tuple[str, str]] = []
     if found.state is not None:
         rows.append(("state", f"version {found.state.version}, last change {duration(found.state.age_seconds)} ago"))
@@ -82,7 +84,7 @@ def _state_rows(found: Status) -> list[tuple[str, str]]:
         rows.append(("cycle", f"{item.id}, {item.mode} on state {item.version}, {item.stage}{outcome}"))
     if found.skipped is not None:
         age = duration((found.now - found.skipped.at).total_seconds())
-        reason = _with_figures(found.skipped.reason, found.skipped.figures)
+        reason = _with_figures(in_words(found.skipped.reason), found.skipped.figures)
         rows.append(("no cycle", f"{reason}; reported {age} ago"))
     return rows
 

@@ -30,6 +30,7 @@ from kinema_cli.status.plans import (
     usd_after,
     usd_before,
 )
+from kinema_cli.status.reasons import in_words
 from kinema_core.events import (
     ClusterDelta,
     ClusterSnapshot,
@@ -378,7 +379,7 @@ def _stage(last: Event, mode: str) -> tuple[str, str]:
             fit = f"{counted(pods, 'pending pod')} {'fits' if pods == 1 else 'fit'} no node and no machine on sale"
             return stage, f"{fit}; see `kinema explain pod/NAME`"
         case NoPlanFound(reason=reason, figures=figures):
-            return stage, f"{reason}{_unproven(figures)}"
+            return stage, f"{in_words(reason)}{_unproven(figures)}"
         case PlanRejected(reason=reason) | PlanApprovalRequested(reason=reason):
             return stage, reason
         case ExecutionAborted(reason=reason, detail=detail):
