@@ -37,6 +37,16 @@ def test_plan_that_buys_room_which_is_missing_is_for_room(settings: PlanningSett
     assert (plan.cost.after < plan.cost.before) == (purpose == "saving")
 
 
+def test_room_that_is_there_already_makes_no_plan_one_for_room() -> None:
+    """A plan that only lowers requests waits for approval, also where headroom that is asked for has room as it is."""
+    state = cluster(node("n1"), *deployed("web", ["n1"], cpu=2000))
+    asked = unguarded(windows=(Window(headroom=(Headroom(requests=FrozenMap({"cpu": "500m"})),)),))
+    lowered = (forecast("web", cpu=2000, after=1000),)
+    plan = plan_for(state, M4, now=NOW, settings=asked, stop=Unpriced(40), forecasts=lowered)
+    assert plan.resizes
+    assert plan.purpose == "saving"
+
+
 def test_plan_for_pending_pods_is_for_room() -> None:
     """An autoscale plan brings room."""
     assert planned(full(), offers(), mode="autoscale").purpose == "room"

@@ -105,9 +105,17 @@ def without_placeholders(plan: Plan) -> Plan:
 
 
 def brings_room(plan: Plan) -> bool:
-    """Return whether a pending pod gets a place; room that a plan only leaves does not count."""
+    """Return whether a pending pod gets a place; room that a plan only leaves does not count.
+
+    Nor does room for a placeholder that is there already: on a node that is kept, and that no pod leaves.
+    """
     only_left = (f"{NAMESPACE}/{LEFT}", f"{NAMESPACE}/{AHEAD}")
-    return any(one.source is None and not one.pod.startswith(only_left) for one in plan.placements)
+    changed = {node.name for node in plan.nodes if node.action != "keep"}
+    changed |= {one.source for one in plan.placements if one.source is not None and one.source != one.to}
+    return any(
+        one.source is None and not one.pod.startswith(only_left) and (one.to in changed or not _is_placeholder(one.pod))
+        for one in plan.placements
+    )
 
 
 def _is_placeholder(key: str) -> bool:
