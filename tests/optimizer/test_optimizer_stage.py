@@ -126,7 +126,7 @@ def moved(found: Plan | NoPlanFound) -> set[str]:
     return {place.pod for place in found.placements if place.source != place.to}
 
 
-@pytest.mark.parametrize("reason", ["refused", "unschedulable", "taken-back", "pods-never-ready"])
+@pytest.mark.parametrize("reason", ["refused", "unschedulable", "taken-back", "pods-never-ready", "roll-stuck"])
 async def test_a_workload_whose_moves_have_no_effect_stays_for_a_while(reason: str) -> None:
     """Its pods are held with the reason and others move; after the hour they may move again."""
     stage, state = optimizer(), fragmented()

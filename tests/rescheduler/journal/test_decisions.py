@@ -8,12 +8,14 @@ from itertools import groupby
 import pytest
 from tests.rescheduler.harness import World
 from tests.rescheduler.plan.test_crashes import at_pass
+from tests.rescheduler.plan.test_effect_errors import Flaky
 from tests.rescheduler.plans_in_memory import booted_plan, chain_plan, fragmented_plan, rolling_plan, swap_plan
 from tests.support.builders import cluster, deployed, node, offers
 from tests.support.plans import plan_for
 
 from kinema_core.events import ClusterDelta, ClusterSnapshot, Event, ExecutionAborted, Plan, encode
 from kinema_core.model.cluster import Cluster, evolve
+from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.journal.decisions import DecisionReplay, is_decision
 from kinema_rescheduler.plan.limits import Limits
 
@@ -77,15 +79,16 @@ async def test_decisions_of_a_rollback_are_made_again() -> None:
 
 
 async def test_a_plan_that_is_given_up_for_two_reasons_at_once_is_given_up_once() -> None:
-    """Two rolls that are stuck at the same moment: the first one's word is stored, and made again alone."""
+    """Two rolls that may not be written: the first one's word is stored, and made again alone."""
     before = cluster(node("n1"), node("n2"), deployed("api", ["n2"], cpu=500), deployed("web", ["n2"], cpu=500))
     smaller = {f"Deployment/shop/{name}": {"cpu": 300} for name in ("api", "web")}
     plan = plan_for(before, offers(), to={pod.key: "n1" for pod in before.pods}, delete=["n2"], resizes=smaller)
     world = World(before, plan)
-    world.memory.never_ready_workloads |= {"Deployment/shop/api", "Deployment/shop/web"}
+    world.writer = Flaky(world, "roll", PermanentError("denied", "forbidden"), 100)
+    world._service = world._new_service()
     end = await world.run()
     assert isinstance(end, ExecutionAborted), world.told()
-    assert end.reason == "roll-stuck"
+    assert end.reason == "denied"
     assert end.detail.startswith("Deployment/shop/api")
     assert check(world) >= 7
 

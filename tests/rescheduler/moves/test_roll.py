@@ -147,6 +147,17 @@ async def test_an_owners_word_ends_our_roll_and_not_the_plan(struck: Callable[[W
     assert web.paused == (struck is paused)
 
 
+async def test_a_roll_that_gets_no_further_stops_no_other() -> None:
+    """It is taken back and its node kept; the other roll empties its node, and the rest is planned again."""
+    world = World(*two_rolls_plan(), limits=Limits(pods_ready_seconds=100))
+    world.memory.never_ready_workloads.add(WEB)
+    end = await world.completes("n1", "n2")
+    assert world.verdicts() == {f"skip/{WEB}": "roll-stuck", "keep/n2": "not-empty"}
+    assert end.replan == "roll-stuck"
+    requests = {pod.name[:3]: pod.requests["cpu"] for pod in world.memory.pods.values()}
+    assert requests == {"web": 500, "api": 300}
+
+
 @pytest.mark.parametrize("seconds", [0, 5])
 async def test_an_abort_waits_for_no_paused_deployment(seconds: int) -> None:
     """Paused so many seconds after its roll was given up: the end comes at once, with the template of before."""

@@ -68,6 +68,26 @@ async def test_a_node_that_is_marked_is_left_alone(name: str, early: bool) -> No
     assert pods <= {pod.uid for pod in world.memory.pods.values() if pod.node == "n6"}
 
 
+@pytest.mark.parametrize("stays", [True, False])
+@pytest.mark.parametrize("name", CLOSING)
+async def test_a_node_whose_mark_is_gone_at_the_end_is_planned_again(name: str, stays: bool) -> None:
+    """Another autoscaler may think better of it: what it kept is asked for at once, and not where the mark is there."""
+    world = World(*fragmented_plan())
+    before: list[Node] = []
+
+    def second() -> None:
+        if not before and world.disrupted("n6"):
+            before.append(world.memory.nodes["n6"])
+            mark(world, "n6", name)()
+        elif before and "keep/n6" in world.verdicts() and not stays:
+            world.alter("n6", taints=(), unschedulable=False, annotations=FrozenMap())
+
+    world.on_second = second
+    end = await world.completes("kinema-1", "n6")
+    assert world.verdicts() == {"keep/n6": "off-limits"}
+    assert end.replan == ("" if stays else "free-again")
+
+
 @pytest.mark.parametrize("before_us", [True, False])
 async def test_a_node_that_is_cordoned_meanwhile_is_left_alone(before_us: bool) -> None:
     """A node that somebody cordons while it is emptied keeps its pods; one that was cordoned before goes as planned."""

@@ -26,10 +26,12 @@ from tests.rescheduler.plans_in_memory import (
     two_targets,
 )
 from tests.support.builders import NOW, deployed, offers
+from tests.support.builders import pod as lone_pod
 
 from kinema_core.events import Plan, StepStarted, StepSucceeded
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.sequencing.waves import Transition, order_transition, with_steps
+from kinema_rescheduler.plan.limits import Limits
 
 PLANS = [swap_plan, detour_plan, chain_plan]
 WAY = "kinema-1-way-1"
@@ -120,6 +122,22 @@ async def test_given_up_half_way_a_temporary_node_keeps_its_pod() -> None:
     end = await world.aborts("operator", WAY, "n1", "n2")
     assert end.leftovers == ()
     assert WAY in places(world)["a"]
+
+
+async def test_a_temporary_node_that_cannot_be_emptied_is_planned_again() -> None:
+    """Somebody took the place that the waiting pod was to have: the pod stays, and with it a node that costs money."""
+    world = Watched(*swap_plan(), limits=Limits(blocked_seconds=30))
+
+    def take() -> None:
+        free = not any(pod.node == "n2" and pod.name.startswith("b-0") for pod in world.memory.pods.values())
+        if free and "shop/thief" not in world.memory.pods:
+            world.memory.pods["shop/thief"] = lone_pod("thief", node="n2", cpu=1900, created=NOW)
+
+    world.on_second = take
+    end = await world.completes(WAY, "n1", "n2")
+    assert end.replan == "no-room"
+    assert float(end.figures["saved_usd_per_hour"]) < 0
+    assert (world.clock.now() - NOW).total_seconds() < 120
 
 
 async def test_a_stranger_on_a_temporary_node_moves_off_it() -> None:

@@ -105,6 +105,10 @@ REPLAN: Final = "replan"
 """Verdict: the plan ends after the moves under way, and what remains is planned again."""
 
 
+ROLL_STUCK: Final = "roll-stuck"
+"""Why a workload is left alone whose rolling update gets no further: the rest of a plan is planned without it."""
+
+
 def skip_id(workload: str) -> str:
     """Verdict: this workload is not moved any further."""
     return f"{SKIPPED}{workload}"

@@ -20,7 +20,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.foreign import foreign_deletion
 from kinema_core.model.vocabulary import HELD
 
-_REASONS: Final = frozenset({"refused", "unschedulable", "taken-back", "pods-never-ready"})
+_REASONS: Final = frozenset({"refused", "unschedulable", "taken-back", "pods-never-ready", "roll-stuck"})
 """Ends of a move that the next one of the same workload would meet again."""
 
 

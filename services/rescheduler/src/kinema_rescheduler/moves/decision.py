@@ -70,12 +70,13 @@ def homeless(ctx: ExecutionContext, movers: WorkloadMoves, asked: Progress) -> P
     return next((pod for pod in movers.pods if pod.node is None and pod.unschedulable), None)
 
 
-def never_ready(ctx: ExecutionContext, movers: WorkloadMoves, detail: str) -> MoveDecision:
+def never_ready(
+    ctx: ExecutionContext, movers: WorkloadMoves, detail: str, *, reason: str = "pods-never-ready"
+) -> MoveDecision:
     """Leave a workload alone whose new pods are not Ready in time; the rest of the plan goes on.
 
     A node that was booted for the plan and on which no pod is Ready may be the cause: no other pod is to wait for it.
     """
-    reason = "pods-never-ready"
     bodies = skip(ctx, movers, reason, detail).bodies
     waiting = {pod.node for pod in movers.pods if pod.node is not None and not pod.ready}
     for name in sorted(waiting & ctx.coming.keys()):

@@ -7,10 +7,10 @@ from datetime import datetime
 
 from kinema_core.events import EMPTY, Amounts, FrozenMap, Pod, Step, Workload
 from kinema_rescheduler.journal.execution import Progress
-from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, fail, is_led, skip, steered
+from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, fail, is_led, never_ready, skip, steered
 from kinema_rescheduler.moves.surge import refused
 from kinema_rescheduler.moves.workloads import WorkloadMoves, settled
-from kinema_rescheduler.names import ROLLED, unit_id
+from kinema_rescheduler.names import ROLL_STUCK, ROLLED, unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
 
 
@@ -153,7 +153,7 @@ def _await_end(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload,
     if refused(ctx, workload, patched) and ctx.passed(_last(patched, movers.pods), ctx.limits.refused_seconds):
         return skip(ctx, movers, "refused", f"its controller may create no more pods: {workload.refused}")
     if _stalled(ctx, patched, movers.pods) or ctx.passed(patched.ended, ctx.limits.roll_seconds):
-        return MoveDecision(ctx.give_up("roll-stuck", f"{movers.key}: {_stuck(movers, workload)}"))
+        return never_ready(ctx, movers, _stuck(movers, workload), reason=ROLL_STUCK)
     return WAIT
 
 

@@ -151,7 +151,8 @@ def _may_come(ctx: ExecutionContext, due: Sequence[WorkloadMoves]) -> bool:
     """
     if ctx.execution.open_steps or any(pod.terminating for pods in ctx.evictable.values() for pod in pods):
         return True
-    if any(name in ctx.route.temporary for item in due for name in item.targets.values()):
+    stops = {name for item in due for name in item.targets.values() if name in ctx.route.temporary}
+    if any((node := ctx.cluster.node(name)) is None or not node.ready for name in stops):
         return True
     planned = {place.to for place in ctx.plan.placements}
     return any(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -28,7 +28,7 @@ from kinema_rescheduler.journal.execution import Execution, Journal, Verdict, of
 from kinema_rescheduler.moves.decision import Blocked
 from kinema_rescheduler.moves.scheduling import advance
 from kinema_rescheduler.moves.waiting import kept_waiting
-from kinema_rescheduler.names import DISRUPTED, REPLAN, taint_id, untaint_id
+from kinema_rescheduler.names import DISRUPTED, REPLAN, ROLL_STUCK, keep_id, taint_id, untaint_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.plan.phases import (
@@ -39,6 +39,7 @@ from kinema_rescheduler.plan.phases import (
     close,
     delete,
     finish_marks,
+    free_again,
     leftovers,
     needs_taints,
     never_closed,
@@ -263,10 +264,25 @@ def _end(ctx: ExecutionContext) -> ExecutionCompleted | ExecutionAborted:
     if left:
         detail = "the plan was executed, but not all of Kinema's changes could be reverted"
         return _aborted(ctx.execution, ctx.fencing, "leftovers", detail, left, _figures(ctx))
-    verdict = ctx.execution.verdicts.get(REPLAN)
-    reasons = [verdict.reason] if verdict is not None else [*ctx.refused.values()]
-    replan = next(iter(reasons), "dearer" if _is_dearer(ctx) else "")
+    replan = next(_reasons_to_replan(ctx), "")
     return ExecutionCompleted(plan=ctx.execution.plan_id, fencing=ctx.fencing, figures=_figures(ctx), replan=replan)
+
+
+def _reasons_to_replan(ctx: ExecutionContext) -> Iterator[str]:
+    """Yield why what this execution has left may come out better at once."""
+    verdicts = ctx.execution.verdicts
+    if REPLAN in verdicts:
+        yield verdicts[REPLAN].reason
+    yield from ctx.refused.values()
+    kept = any(keep_id(one.node) in verdicts for one in ctx.closings)
+    if kept and any(verdict.reason == ROLL_STUCK for verdict in verdicts.values()):
+        yield ROLL_STUCK
+    if any(ctx.cluster.node(name) is not None for name in ctx.route.temporary):
+        yield "temporary-kept"
+    if free_again(ctx):
+        yield "free-again"
+    if _is_dearer(ctx):
+        yield "dearer"
 
 
 def _is_dearer(ctx: ExecutionContext) -> bool:
@@ -276,8 +292,8 @@ def _is_dearer(ctx: ExecutionContext) -> bool:
 
 def _saved(ctx: ExecutionContext) -> int:
     """Return what the nodes that are gone cost less those that were booted and are there, in micro-USD per hour."""
-    prices = {node.name: round(node.usd_per_hour * MICRO) for node in ctx.plan.nodes}
-    more = sum(prices[name] for name in ctx.boots if name in prices and ctx.cluster.node(name) is not None)
+    prices = {node.name: round(node.usd_per_hour * MICRO) for node in (*ctx.plan.nodes, *ctx.plan.temporary)}
+    more = sum(prices[name] for name in ctx.booted if ctx.cluster.node(name) is not None)
     less = sum(prices[one.node] for one in ctx.closings if ctx.cluster.node(one.node) is None)
     return less - more
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
+from typing import Final
 
 from kinema_core.events import Node, Step, StepFailed
 from kinema_core.model.daemons import resident_requests
@@ -11,6 +12,9 @@ from kinema_core.model.resources import add, lacking, total
 from kinema_rescheduler.moves.scheduling import Moves, restored, surges_left
 from kinema_rescheduler.names import CLAIMED, CORDONED, DISRUPTED, PLAN, keep_id, taint_id, untaint_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext, intents
+
+_OFF_LIMITS: Final = "off-limits"
+_UNMARKED: Final = "another client removed Kinema's marks"
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ def never_closed(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
             continue
         why, pod = ctx.mobility.deletable.get(one.node), ctx.left_on.get(one.node)
         if why is not None:
-            bodies += ctx.verdict(keep_id(one.node), "off-limits", why)
+            bodies += ctx.verdict(keep_id(one.node), _OFF_LIMITS, why)
         elif pod is not None:
             bodies += ctx.verdict(keep_id(one.node), "not-empty", f"left alone: {pod}")
     return tuple(bodies)
@@ -231,7 +235,7 @@ def off_limits(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
         node, deletion = ctx.cluster.node(name), ctx.progress(f"delete/{name}")
         reason = _off_limits(ctx, node) if node is not None and deletion is None else None
         if reason is not None:
-            bodies += ctx.verdict(keep_id(name), "off-limits", reason)
+            bodies += ctx.verdict(keep_id(name), _OFF_LIMITS, reason)
     return tuple(bodies)
 
 
@@ -249,8 +253,22 @@ def _off_limits(ctx: ExecutionContext, node: Node) -> str | None:
     if marked is None or not ctx.passed(marked.ended, ctx.limits.observed_seconds):
         return None
     if DISRUPTED not in node.labels or node.annotations.get(PLAN) != ctx.execution.plan_id:
-        return "another client removed Kinema's marks"
+        return _UNMARKED
     return None
+
+
+def free_again(ctx: ExecutionContext) -> bool:
+    """Return whether what kept a node is gone, as the mark of another autoscaler that thought better of it.
+
+    A node from which another client took Kinema's marks stays kept: it asked for that.
+    """
+    for one in ctx.closings:
+        verdict, node = ctx.execution.verdicts.get(keep_id(one.node)), ctx.cluster.node(one.node)
+        if verdict is None or verdict.reason != _OFF_LIMITS or verdict.detail == _UNMARKED or node is None:
+            continue
+        if ctx.mobility.deletable.get(one.node) is None and not node.unschedulable:
+            return True
+    return False
 
 
 def clean(ctx: ExecutionContext) -> Phase:
