@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from functools import partial
 
 import pytest
@@ -86,6 +87,26 @@ async def test_a_node_whose_mark_is_gone_at_the_end_is_planned_again(name: str, 
     end = await world.completes("kinema-1", "n6")
     assert world.verdicts() == {"keep/n6": "off-limits"}
     assert end.replan == ("" if stays else "free-again")
+
+
+@pytest.mark.parametrize(("lasts", "replan"), [(10, "free-again"), (1000, "")])
+@pytest.mark.parametrize("name", NODE_MARKS)
+async def test_the_end_of_a_plan_waits_a_little_for_a_mark_to_go(name: str, lasts: int, replan: str) -> None:
+    """All else is done by then: a mark of seconds costs no saving, and one that stays holds nobody up."""
+    world = World(*small_plan())
+    marked: list[datetime] = []
+
+    def second() -> None:
+        if not marked and world.disrupted("n2"):
+            marked.append(world.clock.now())
+            mark(world, "n2", name)()
+        elif marked and world.clock.now() - marked[0] > timedelta(seconds=lasts):
+            world.alter("n2", taints=(), annotations=FrozenMap())
+
+    world.on_second = second
+    end = await world.completes("n1", "n2", seconds=60)
+    assert end.replan == replan
+    assert float(end.figures["seconds"]) < Limits().no_room_seconds + 15
 
 
 @pytest.mark.parametrize("before_us", [True, False])

@@ -41,6 +41,7 @@ from kinema_rescheduler.plan.phases import (
     finish_marks,
     free_again,
     leftovers,
+    may_pass,
     needs_taints,
     never_closed,
     off_limits,
@@ -124,7 +125,9 @@ def _next(ctx: ExecutionContext) -> tuple[Decision, ...]:
     phase = _wind_down(ctx) if ctx.stopping else _forward(ctx)
     if phase.bodies or not phase.over:
         return phase.bodies
-    return _back(ctx, cause) if cause is not None else (_end(ctx),)
+    if cause is not None:
+        return _back(ctx, cause)
+    return () if may_pass(ctx) and not free_again(ctx) else (_end(ctx),)
 
 
 def _able(ctx: ExecutionContext) -> bool:

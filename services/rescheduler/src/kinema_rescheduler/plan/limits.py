@@ -49,7 +49,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     that are left wait for what nothing under way would bring, `no_room_seconds` at most."""
     no_room_seconds: float = 15.0
     """Time for which moves wait for room that nothing under way would free, or for workloads that are not whole. Then
-    the plan ends after the moves under way, and what remains is planned again."""
+    the plan ends after the moves under way, and what remains is planned again. A plan that is done waits as long for
+    the end of a mark by which others kept a node."""
     terminating_seconds: float = 600.0
     """Time for which a node waits for terminating pods."""
     observed_seconds: float = 60.0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from kinema_core.events import Node, Step, StepFailed
 from kinema_core.model.daemons import resident_requests
 from kinema_core.model.resources import add, lacking, total
+from kinema_rescheduler.journal.execution import Verdict
 from kinema_rescheduler.moves.scheduling import Moves, restored, surges_left
 from kinema_rescheduler.names import CLAIMED, CORDONED, DISRUPTED, PLAN, keep_id, taint_id, untaint_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext, intents
@@ -257,18 +258,27 @@ def _off_limits(ctx: ExecutionContext, node: Node) -> str | None:
     return None
 
 
-def free_again(ctx: ExecutionContext) -> bool:
-    """Return whether what kept a node is gone, as the mark of another autoscaler that thought better of it.
-
-    A node from which another client took Kinema's marks stays kept: it asked for that.
-    """
+def _kept_by_marks(ctx: ExecutionContext) -> Iterator[tuple[Node, Verdict]]:
+    """Yield the nodes that marks kept, and the verdict; none from which another client took Kinema's marks."""
     for one in ctx.closings:
         verdict, node = ctx.execution.verdicts.get(keep_id(one.node)), ctx.cluster.node(one.node)
-        if verdict is None or verdict.reason != _OFF_LIMITS or verdict.detail == _UNMARKED or node is None:
-            continue
-        if ctx.mobility.deletable.get(one.node) is None and not node.unschedulable:
-            return True
-    return False
+        if node is not None and verdict is not None and verdict.reason == _OFF_LIMITS and verdict.detail != _UNMARKED:
+            yield node, verdict
+
+
+def free_again(ctx: ExecutionContext) -> bool:
+    """Return whether what kept a node is gone, as the mark of another autoscaler that thought better of it."""
+    deletable = ctx.mobility.deletable
+    return any(deletable.get(node.name) is None and not node.unschedulable for node, _ in _kept_by_marks(ctx))
+
+
+def may_pass(ctx: ExecutionContext) -> bool:
+    """Return whether a mark that keeps a node is so new that it may go: the end of a plan waits for that a little."""
+    deletable, patience = ctx.mobility.deletable, ctx.limits.no_room_seconds
+    return not ctx.stopping and any(
+        deletable.get(node.name) is not None and not ctx.passed(verdict.time, patience)
+        for node, verdict in _kept_by_marks(ctx)
+    )
 
 
 def clean(ctx: ExecutionContext) -> Phase:
