@@ -22,6 +22,7 @@ from kinema_core.events import (
     Spread,
     StepFailed,
     StepSucceeded,
+    is_unfinished,
 )
 from kinema_core.model.cluster import all_objects, from_objects
 from kinema_rescheduler.moves.roll import unrolled
@@ -156,6 +157,16 @@ async def test_a_roll_that_gets_no_further_stops_no_other() -> None:
     assert end.replan == "roll-stuck"
     assert world.memory.workloads[WEB].template_requests["cpu"] == 500
     assert [pod.requests["cpu"] for pod in world.memory.pods.values() if pod.name.startswith("api")] == [300]
+
+
+async def test_a_roll_without_a_node_for_its_pods_opens_the_closed_nodes() -> None:
+    """Its old pods need room on the way back: no node is deleted any more, and the next plan leaves the workload."""
+    world = World(*two_rolls_plan(), limits=Limits(pods_ready_seconds=100))
+    world.once(lambda: new_pods(world) == 1, lambda: world.memory.unplaceable.add(WEB))
+    end = await world.aborts("pod-waits")
+    assert is_unfinished(end)
+    assert world.verdicts()[f"skip/{WEB}"] == "roll-stuck"
+    assert "n2" in world.memory.nodes
 
 
 @pytest.mark.parametrize("seconds", [0, 5])

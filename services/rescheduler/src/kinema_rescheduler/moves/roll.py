@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from kinema_core.events import EMPTY, Amounts, FrozenMap, Pod, Step, Workload
+from kinema_core.events import EMPTY, POD_WAITS, Amounts, FrozenMap, Pod, Step, Workload
 from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, fail, is_led, never_ready, skip, steered
 from kinema_rescheduler.moves.surge import refused
@@ -153,8 +153,15 @@ def _await_end(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload,
     if refused(ctx, workload, patched) and ctx.passed(_last(patched, movers.pods), ctx.limits.refused_seconds):
         return skip(ctx, movers, "refused", f"its controller may create no more pods: {workload.refused}")
     if _stalled(ctx, patched, movers.pods) or ctx.passed(patched.ended, ctx.limits.roll_seconds):
-        return never_ready(ctx, movers, _stuck(movers, workload), reason=ROLL_STUCK)
+        return _give_up(ctx, movers, _stuck(movers, workload))
     return WAIT
+
+
+def _give_up(ctx: ExecutionContext, movers: WorkloadMoves, detail: str) -> MoveDecision:
+    """Take an update back; where a pod fits on no node, its way back needs the closed nodes, and the plan makes way."""
+    stuck = never_ready(ctx, movers, detail, reason=ROLL_STUCK)
+    homeless = any(pod.unschedulable for pod in movers.pods)
+    return MoveDecision((*stuck.bodies, *(ctx.give_up(POD_WAITS, f"{movers.key}: {detail}") if homeless else ())))
 
 
 def _overruled(workload: Workload, patched: Progress) -> str | None:
