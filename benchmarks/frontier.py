@@ -1,6 +1,7 @@
 """Cost over moves: plans held to a number of moves, beside neighboring tools from the same running cluster.
 
     python -m benchmarks.frontier --instance deployments-0 [--traces DIR] [--seconds 10] [--out DIR]
+    python -m benchmarks.frontier --after-peaks [--processors 1.5]  # by default, and beside Karpenter, ten starts
 
 Every point is a plan that the checker has accepted, in waves. Writes a JSON file and an SVG chart. Moves are net: pods
 that end on another node than they were on; the tools' evictions, where a pod may be moved twice, are in the JSON file.
@@ -10,11 +11,13 @@ Below the chart's dashed line there is no plan: that is `least_cost`.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +26,10 @@ from benchmarks.chart import Point, frontier_chart
 from benchmarks.clusters import NOW
 from benchmarks.least_cost import LeastCost
 from benchmarks.machine import TRACES, write_result
-from benchmarks.solver import warm_up
-from benchmarks.starts import Start, starts
+from benchmarks.solver import deadline, warm_up
+from benchmarks.starts import Start, peaks, starts
 from kinema_core.model.checker.check import check_plan
-from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.planning.planner import PRICING_SHARE, plan_for
 from kinema_optimizer.policies.cluster_autoscaler import OPTIMIZE_UTILIZATION, ClusterAutoscaler
 from kinema_optimizer.policies.first_fit import FirstFit
 from kinema_optimizer.policies.karpenter import Karpenter
@@ -34,6 +37,7 @@ from kinema_optimizer.policies.proposal import Repacking
 from kinema_optimizer.problem.compile import compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import ClockStop
 
 SHARES: Final = (0, 5, 10, 20, 30, 40, 50, 60, 80, 100)
 """Per cent of the pods that may move."""
@@ -42,6 +46,9 @@ NEAR: Final = 1.02
 
 FEWER: Final = 65
 """Per cent of a real tool's evictions: there a point is measured, too."""
+
+WITHIN: Final = 1.005
+"""Times the bound that a plan by default is to cost at most."""
 
 RIVALS: Final[tuple[Repacking, ...]] = (
     ClusterAutoscaler(),
@@ -61,6 +68,7 @@ class Row:
     bound: float
     most_moves: int | None = None
     move_price: float | None = None
+    """The one given, or that the search chose where neither is."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,43 @@ def measure() -> dict[str, object]:
     return {name: run(name, where, seconds=10.0, shares=SHARES, out=Path("out/bench")) for name in mine}
 
 
+def after_peaks(seconds: float, processors: float | None = None) -> dict[str, object]:
+    """Measure plans of all Deployments after a peak beside the simulated Karpenter, without charts; see `_after_peak`.
+
+    `processors`: see `solver.deadline`.
+    """
+    warm_up()
+    found: dict[str, object] = {}
+    for name in peaks():
+        if name.startswith("deployments"):
+            found[name] = _after_peak(starts()[name](), partial(_row, seconds=seconds, processors=processors))
+            print(json.dumps({name: found[name]}), file=sys.stderr, flush=True)
+    return found
+
+
+def _after_peak(start: Start, row: Callable[..., Row]) -> dict[str, object]:
+    """Return the plan by default, and those with as many moves as Karpenter or about as many as its cost needs.
+
+    Shares are of Karpenter's evictions; the least share is what a plan needs at least that costs `WITHIN` times the
+    bound.
+    """
+    least = LeastCost(compiled(Question(start.cluster, start.offers, NOW, "reschedule")).relaxed)
+    karpenter, default = _rival(Karpenter(), start, least), row(start)
+    rows = [default, *(row(start, most_moves=most) for most in (karpenter.moves, round(karpenter.least_moves * NEAR)))]
+    needed = least.moves_at(round(WITHIN * default.bound * 1e6))
+    return {
+        "pods": _pods(start),
+        "nodes": len(start.cluster.nodes),
+        "karpenter": asdict(karpenter),
+        "by_default": asdict(default),
+        "over_bound_percent": round(100 * (default.cost / default.bound - 1), 3),
+        "share_percent": round(100 * default.moves / karpenter.evictions, 1),
+        "least_share_percent": round(100 * needed / karpenter.evictions, 1),
+        **_beside(karpenter, rows),
+        "load_1min": round(os.getloadavg()[0], 2),
+    }
+
+
 def run(
     name: str, traces: Path | None, *, seconds: float, shares: Sequence[int], out: Path, prices: Sequence[float] = ()
 ) -> dict[str, object]:
@@ -137,8 +182,8 @@ def frontier(
     caps = {pods * share // 100 for share in shares}
     caps.update(moves for rival in rivals for moves in (rival.moves, round(rival.least_moves * NEAR)))
     caps.update(moves for one in seen for moves in (one.evictions, one.evictions * FEWER // 100))
-    rows = [_row(start, seconds, most_moves=cap) for cap in sorted(caps)]
-    rows += [_row(start, seconds, move_price=price) for price in prices]
+    row = partial(_row, start, seconds)
+    rows = [row(), *(row(most_moves=cap) for cap in sorted(caps)), *(row(move_price=price) for price in prices)]
     title = f"{name}: {pods:,} pods, {len(start.cluster.nodes):,} nodes, {seconds:g} s per point"
     limit = [Point(moves, least.at(moves) / 1e6) for moves in range(0, pods + 1, max(1, pods // 50))]
     out.mkdir(parents=True, exist_ok=True)
@@ -155,6 +200,7 @@ def frontier(
         "nodes": len(start.cluster.nodes),
         # Of plans that move nothing the bound is one of its own.
         "bound": max(row.bound for row in rows if row.most_moves != 0),
+        "by_default": asdict(rows[0]),
         "frontier": [asdict(row) for row in rows],
         "limit": [{"moves": point.moves, "cost": round(point.cost, 4)} for point in limit],
         "rivals": [{**asdict(rival), **_beside(rival, rows)} for rival in rivals],
@@ -191,7 +237,14 @@ def _beside(rival: Rival, rows: Sequence[Row]) -> dict[str, object]:
     return {"cost_at_its_moves": min(cheaper, default=None), "moves_at_its_cost": min(fewer, default=None)}
 
 
-def _row(start: Start, seconds: float, *, most_moves: int | None = None, move_price: float | None = None) -> Row:
+def _row(
+    start: Start,
+    seconds: float,
+    *,
+    processors: float | None = None,
+    most_moves: int | None = None,
+    move_price: float | None = None,
+) -> Row:
     settings = PlanningSettings(
         max_moves_fraction=1.0,
         redundancy=False,
@@ -200,8 +253,10 @@ def _row(start: Start, seconds: float, *, most_moves: int | None = None, move_pr
         max_moves=most_moves,
         move_price_usd=move_price,
     )
-    plan = plan_for(start.cluster, start.offers, now=NOW, settings=settings)
-    row = Row(plan.moves, plan.cost.after, plan.cost.lower_bound, most_moves, move_price)
+    stop = ClockStop(deadline(seconds, processors), pricing=PRICING_SHARE)
+    plan = plan_for(start.cluster, start.offers, now=NOW, settings=settings, stop=stop)
+    price = plan.solve.move_price if move_price is None else move_price
+    row = Row(plan.moves, plan.cost.after, plan.cost.lower_bound, most_moves, price)
     print(row, file=sys.stderr, flush=True)
     return row
 
@@ -236,8 +291,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="for each point")
     parser.add_argument("--shares", type=int, nargs="+", default=list(SHARES), help="per cent of pods that may move")
     parser.add_argument("--move-prices", type=float, nargs="*", default=[], help="also: USD/h that a move has to save")
+    parser.add_argument("--after-peaks", action="store_true", help="Deployments after a peak, beside Karpenter alone")
+    parser.add_argument("--processors", type=float, help="count the process' own time on so many, not the clock")
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     given = parser.parse_args()
+    if given.after_peaks:
+        write_result("after-peaks", after_peaks(given.seconds, given.processors), given.out / "after-peaks.json")
+        return
     result = run(
         given.instance,
         given.traces,

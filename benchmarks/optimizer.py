@@ -1,6 +1,6 @@
 """Time to gap and memory of the search, on every instance and for every budget in a process of its own.
 
-python -m benchmarks.optimizer --traces DIR [--only NAME] [--budgets 1 2 10 60] [--out FILE]
+python -m benchmarks.optimizer --traces DIR [--only NAME] [--budgets 1 2 10 60] [--processors N] [--out FILE]
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ def measure() -> dict[str, object]:
     return table(None if given is None else Path(given), BUDGETS, list(scenes(None)))
 
 
-def table(traces: Path | None, budgets: Sequence[float], names: Sequence[str]) -> dict[str, object]:
+def table(
+    traces: Path | None, budgets: Sequence[float], names: Sequence[str], processors: float | None = None
+) -> dict[str, object]:
     """Results by instance: one for each budget, or the reason why there is none."""
     found: dict[str, object] = {}
     for name in names:
         rows: list[object] = []
         for budget in budgets:
-            row = _in_a_process(name, traces, budget)
+            row = _in_a_process(name, traces, budget, processors)
             rows.append(row)
             print(name, json.dumps({k: v for k, v in row.items() if k != "curve"}), file=sys.stderr, flush=True)
             if "skipped" in row:
@@ -42,10 +44,12 @@ def table(traces: Path | None, budgets: Sequence[float], names: Sequence[str]) -
     return found
 
 
-def _in_a_process(name: str, traces: Path | None, seconds: float) -> dict[str, object]:
+def _in_a_process(name: str, traces: Path | None, seconds: float, processors: float | None) -> dict[str, object]:
     command = [sys.executable, "-m", "benchmarks.optimizer", "--child", name, "--budgets", str(seconds)]
     if traces is not None:
         command += ["--traces", str(traces)]
+    if processors is not None:
+        command += ["--processors", str(processors)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own interpreter and module
     if done.returncode != 0:
         raise SystemExit(f"{name} at {seconds:g} s failed:\n{done.stderr}")
@@ -53,8 +57,8 @@ def _in_a_process(name: str, traces: Path | None, seconds: float) -> dict[str, o
     return row
 
 
-def one(name: str, traces: Path | None, seconds: float) -> dict[str, object]:
-    """Solve one instance once in this process. USD per hour, seconds, MiB."""
+def one(name: str, traces: Path | None, seconds: float, processors: float | None = None) -> dict[str, object]:
+    """Solve one instance once in this process; see `solver.solve`. USD per hour, seconds, MiB."""
     began = time.perf_counter()
     try:
         problem = scenes(traces)[name]().problem()
@@ -65,7 +69,7 @@ def one(name: str, traces: Path | None, seconds: float) -> dict[str, object]:
     from benchmarks.solver import solve, warm_up  # noqa: PLC0415 - loads compiled code: its memory is the solver's
 
     warm = warm_up()
-    solved = solve(problem, seconds=seconds)
+    solved = solve(problem, seconds=seconds, processors=processors)
     return {
         "budget_seconds": seconds,
         "seconds": solved.seconds,
@@ -77,6 +81,7 @@ def one(name: str, traces: Path | None, seconds: float) -> dict[str, object]:
         "cost": solved.cost / 1e6,
         "bound": solved.bound / 1e6,
         "gap_percent": round(100 * solved.gap, 4),
+        "least_gap_percent": round(100 * solved.least_gap, 4),
         "moves": solved.moves,
         "unplaced": solved.unplaced,
         "first_feasible_seconds": solved.curve[0][0] if solved.curve else None,
@@ -97,14 +102,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, help="directory of the traces; without it their instances are skipped")
     parser.add_argument("--budgets", type=float, nargs="+", default=list(BUDGETS), help="seconds for the solve")
+    parser.add_argument("--processors", type=float, help="count the process' own time on so many, not the clock")
     parser.add_argument("--only", nargs="+", choices=list(scenes(None)), help="instances; by default all")
     parser.add_argument("--out", type=Path, default=Path("out/bench/optimizer.json"))
     parser.add_argument("--child", choices=list(scenes(None)), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        print(json.dumps(one(given.child, given.traces, given.budgets[0])))
+        print(json.dumps(one(given.child, given.traces, given.budgets[0], given.processors)))
         return
-    result = table(given.traces, given.budgets, given.only or list(scenes(None)))
+    result = table(given.traces, given.budgets, given.only or list(scenes(None)), given.processors)
     write_result("optimizer", result, given.out)
 
 

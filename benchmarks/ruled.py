@@ -8,6 +8,9 @@ Search and order alone are measured: no limit on moves, and without redundancy a
 `ruled_start` draws a cluster by a seed: more machines than needed in three zones with prices of their own, pools with
 labels, taints, GPUs and spot, and Deployments and stateful sets with every kind of rule that plans keep. `--files` adds
 each NAME.json.gz with NAME.catalog.csv of a directory. Every plan passes the checker, steps included.
+
+`--bounds` makes no plans. It asks what rules over zones could add to the bound at most: the bound of the problem that
+the search solves, where each pod of such a rule stays in its zone, obeys any row about how many there are in a zone.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ import msgspec
 from benchmarks.clusters import HOSTNAME, NAMESPACE, NOW, SURGE, ZONE, Deployed, node_of
 from benchmarks.machine import write_result
 from benchmarks.machine_types import ZONES
+from benchmarks.solver import deadline
 from benchmarks.starts import settled
 from benchmarks.volumes import stateful
 from kinema_cli.snapshot.file import load_snapshot
@@ -59,11 +63,14 @@ from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_core.model.match import parse_taints
+from kinema_optimizer.bounds.certificate import lower_bound
 from kinema_optimizer.planning.planner import PRICING_SHARE, plan_for
 from kinema_optimizer.policies.world import World, bind
+from kinema_optimizer.problem.compile import compiled
+from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import Progress
 from kinema_optimizer.settings import PlanningSettings
-from kinema_optimizer.solvers.stopping import ClockStop, Deadline
+from kinema_optimizer.solvers.stopping import ClockStop
 
 ALONE: Final = PlanningSettings(max_moves_fraction=1.0, redundancy=False, headroom=0)
 """Settings of search and order alone."""
@@ -298,27 +305,38 @@ def table(
     return {"rows": rows, "summary": {f"{limit:g} s": _summary(rows, limit) for limit in limits}, **_rises(rows)}
 
 
+def bounds(starts: Mapping[str, Callable[[], RuledStart]]) -> dict[str, object]:
+    """Return the bound of all plans and that of the problem that the search solves, USD per hour, by cluster."""
+    found: dict[str, object] = {}
+    for name, start in starts.items():
+        made = start()
+        problem = compiled(Question(made.cluster, made.offers, made.now, "reschedule", options=ALONE.mobility))
+        every, pinned = lower_bound(problem.relaxed).value, lower_bound(problem.packing).value
+        more = round(100 * (pinned / every - 1), 2)
+        found[name] = {"bound": every / 1e6, "of_the_search": pinned / 1e6, "more_percent": more}
+        print(name, json.dumps(found[name]), file=sys.stderr, flush=True)
+    return found
+
+
 def one(
     start: RuledStart, seconds: float, *, processors: float | None = None, settings: PlanningSettings = ALONE
 ) -> dict[str, object]:
     """Return the figures of one plan. USD per hour, seconds.
 
-    `processors`: seconds are this process' own processor time by so many, not the clock's: on a machine that has other
-    work to do.
+    `processors`: see `solver.deadline`.
 
     Raises:
         AssertionError: the plan breaks a rule.
     """
     seen: list[Progress] = []
     gc.collect()
-    clock = time.monotonic if processors is None else lambda: time.process_time() / processors
     began, worked = time.perf_counter(), time.process_time()
     plan = plan_for(
         start.cluster,
         start.offers,
         now=start.now,
         settings=msgspec.structs.replace(settings, time_limit_seconds=seconds),
-        stop=ClockStop(Deadline(seconds, clock=clock), pricing=PRICING_SHARE),
+        stop=ClockStop(deadline(seconds, processors), pricing=PRICING_SHARE),
         progress=seen.append,
     )
     took, worked = time.perf_counter() - began, time.process_time() - worked
@@ -389,10 +407,14 @@ def main() -> None:
     parser.add_argument("--redundancy", action="store_true", help="keep workloads on two nodes and in their zones")
     parser.add_argument("--headroom", type=int, default=0, metavar="N", help="room for N large pods in every zone")
     parser.add_argument("--files", type=Path, help="directory of NAME.json.gz with NAME.catalog.csv")
+    parser.add_argument("--bounds", action="store_true", help="of all plans, and of those with pods in their zones")
     parser.add_argument("--out", type=Path, default=Path("out/bench/ruled.json"))
     given = parser.parse_args()
     starts = {} if given.files is None else from_files(given.files)
     starts |= generated(range(given.first, given.first + given.seeds), given.nodes)
+    if given.bounds:
+        write_result("ruled-bounds", bounds(starts), given.out)
+        return
     settings = msgspec.structs.replace(ALONE, redundancy=given.redundancy, headroom=given.headroom)
     write_result("ruled", table(starts, given.time_limit, given.processors, settings), given.out)
 

@@ -44,6 +44,8 @@ from kinema_sim.load.model import load_application
 MEBIBYTE: Final = 2**20
 PODS: Final = 12_000
 """Of the cluster full of rules."""
+SEEDS: Final = 5
+"""Of the Deployments after a peak, with rules and without."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,13 @@ def starts(pods: int = PODS) -> Mapping[str, Callable[[], Start]]:
 
 def peaks() -> Mapping[str, Peak]:
     """The peaks after which such clusters are left, by name."""
-    return {
-        "boutique": Peak(boutique_services),
-        "deployments-0": Peak(deployment_services),
-        "deployments-1": Peak(partial(deployment_services, seed=1), seed=1),
-        "deployments-constrained": Peak(partial(deployment_services, constrained=True)),
-    }
+    found = {"boutique": Peak(boutique_services)}
+    for seed in range(SEEDS):
+        found[f"deployments-{seed}"] = Peak(partial(deployment_services, seed=seed), seed)
+    for seed in range(SEEDS):
+        name = f"deployments-constrained-{seed}" if seed else "deployments-constrained"
+        found[name] = Peak(partial(deployment_services, constrained=True, seed=seed), seed)
+    return found
 
 
 @dataclass(frozen=True)
