@@ -33,6 +33,7 @@ from tests.history.verdict import NothingToDoError, UnsettledError, Verdict, by_
 
 from kinema_cli.admin.steering_policy import install
 from kinema_kubernetes.client import connect
+from kinema_optimizer.search import kernels
 
 OUT: Final = Path("out/random-plans")
 _NEVER_MORE: Final = 10
@@ -55,6 +56,7 @@ def main() -> int:
         work = partial(_real, foreign=asked.foreign, scheduler=asked.scheduler, resume=asked.resume)
     plans = asked.plans or (2000 if asked.where == "simulated" else 300)
     share = -(-plans // asked.processes)
+    kernels.warm(3)  # once and not by each process, which begins with what is loaded here
     began = time.monotonic()
     with ProcessPoolExecutor(asked.processes) as pool:
         parts = [pool.submit(work, asked.first + i, asked.processes, share) for i in range(asked.processes)]

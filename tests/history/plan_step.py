@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import structs
 from tests.e2e.auditor import Auditor
 from tests.history.record import History, entries
+from tests.optimizer.planned import Unpriced
 from tests.support.planning import unguarded
 
 from kinema_core.events import CatalogPublished, Event, IterationStarted, Offer, Plan, PlanAccepted, encode
@@ -25,7 +26,6 @@ from kinema_observer.logic.loop import Memory, tick
 from kinema_observer.logic.settings import LoopSettings
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.request.known import Refusals, left_to_others
-from kinema_optimizer.solvers.stopping import WorkStop
 from kinema_sim.memory_bus import MemoryBus
 
 WORK: Final = 5
@@ -35,12 +35,15 @@ WORK: Final = 5
 def planned(
     cluster: Cluster, offers: tuple[Offer, ...], now: datetime, log: Iterable[Event] = (), *, work: int = WORK
 ) -> Plan:
-    """The optimizer's plan, after an amount of work and not of time: everywhere the same for the same arguments."""
+    """The optimizer's plan, after an amount of work and not of time: everywhere the same for the same arguments.
+
+    No constraint is priced: that takes as long as the plan, and changes nothing in it that is carried out.
+    """
     refusals, seconds = Refusals(), unguarded().refused_seconds
     for event in log:
         refusals = refusals.after(event, seconds)
     cluster = refusals.shown_in(left_to_others(cluster), now, seconds)
-    return plan_for(cluster, offers, now=now, settings=unguarded(workers=1), stop=WorkStop(work))
+    return plan_for(cluster, offers, now=now, settings=unguarded(workers=1), stop=Unpriced(work))
 
 
 async def accepted(

@@ -15,7 +15,9 @@ from tests.history import real
 from tests.history.continued import continued
 from tests.history.environment import ZONE
 from tests.history.environments import FEATURES, SCHEDULERS, foreign_cluster
+from tests.history.plan_step import planned
 from tests.history.verdict import NothingToDoError, UnsettledError, Verdict, by_feature
+from tests.support.builders import NOW, cluster, deployed, node, offer
 
 from kinema_core.model.catalog import PriceError
 
@@ -88,6 +90,14 @@ def test_an_interrupted_run_goes_on_after_its_last_seed(tmp_path: Path, monkeypa
     assert [one.seed for one in verdicts] == [10, 12, 14, 16]
     assert tried == [10, 11, 12, 13, 14, 15, 16]
     assert by_feature(verdicts)["noise"]["plans"] == 4
+
+
+def test_no_plan_takes_the_time_to_price_constraints() -> None:
+    """What is judged is carried out, and prices are not: the pods that stay cost a node here."""
+    stays = deployed("kept", ["n1", "n2"], annotations={"kinema.io/do-not-move": "true"})
+    plan = planned(cluster(node("n1"), node("n2"), stays), (offer("m4"),), NOW)
+    assert {one.code for one in plan.held} == {"do-not-move"}
+    assert plan.constraint_costs == ()
 
 
 def test_figures_are_told_by_feature() -> None:

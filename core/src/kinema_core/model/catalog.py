@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from itertools import product
 from types import MappingProxyType
 from typing import Final
@@ -76,6 +77,7 @@ class PriceError(ValueError):
     """No node has a price, or machine types have no watts; the text names all of them."""
 
 
+@lru_cache(maxsize=4096)
 def gke_allocatable(vcpus: Decimal | Fraction | int | str, memory_bytes: int) -> tuple[int, int]:
     """Millicores and bytes that GKE leaves to pods on a machine, rounded down.
 
