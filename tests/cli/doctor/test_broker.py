@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -67,7 +68,7 @@ async def test_broker_from_nothing_to_all_well(tmp_path: Path) -> None:
         await bus.publish(origin(ClusterSnapshot(version=1, objects=()), id_="s1", cluster="c1", iteration="", now=NOW))
         await bus.close()
         good, disk, _, old = await broker(user("operator"), server.monitor)
-        assert good.message.endswith("with all streams and consumers")
+        assert re.fullmatch(r"\S+ is nats-server \d+\.\d+\.\d+ with all streams and consumers", good.message)
         assert (disk.level, disk.message) == ("ok", "sync_interval is always")
         assert old.level == "warn"
         assert "version 1" in old.message

@@ -266,7 +266,8 @@ async def inspect(settings: RuntimeSettings) -> Inspection:
                 size, copies = info.config.get("max_bytes", -1), info.config.get("num_replicas", 1)
                 streams.append(StreamSize(part.name, info.state.bytes, size, copies))
         client = connection.client
-        version = str(client.connected_server_version)
+        server = client.connected_server_version
+        version = f"{server.major}.{server.minor}.{server.patch}"
         until = client.certificate_until(), client.own_certificate_until()
         return Inspection(version, tuple(absent), tuple(unsafe), tuple(streams), client.has_peers, *until)
     finally:
