@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.decider.cases import PLAN_ID, PROPOSED, Court, event, halved, refusal
-from tests.support.builders import amounts, cluster, deployed, full, node, offer, offers
+from tests.support.builders import NOW, amounts, cluster, deployed, full, node, offer, offers
 from tests.support.plans import plan_for
 
 from kinema_core.events import (
@@ -35,7 +35,9 @@ from kinema_core.model.purpose import purpose_of
 from kinema_core.model.schedule import Schedule
 from kinema_core.model.spot_share import SpotShare
 from kinema_core.runtime.stage import Moment
+from kinema_decider.logic.decision_input import DecisionInput
 from kinema_decider.logic.limits import Limits
+from kinema_decider.logic.memory import Memory
 from kinema_decider.logic.rules import RULES
 
 
@@ -266,6 +268,25 @@ async def test_lower_requests_pay_back_by_the_room_that_they_free(price: int, ac
     assert isinstance(body, PlanAccepted) is accepted, body
     if isinstance(body, PlanRejected):
         assert body.rule == "payback"
+
+
+@pytest.mark.parametrize(("names", "only"), [((), True), (("web",), True), (("web", "api"), False)])
+def test_pods_that_restart_for_new_requests_may_change_their_node(names: tuple[str, ...], only: bool) -> None:
+    """Such a plan changes requests and nothing else; one that moves another pod has to save."""
+    pods = deployed("web", ["n1"] * 2, cpu=1000), deployed("api", ["n2"], cpu=3000)
+    before = cluster(node("n1", price="0.068"), node("n2", price="0.068"), *pods)
+    after = amounts(900, 128, pods=1)
+    lower = Resize(workload="Deployment/shop/web", requests_before=amounts(1000, 128, pods=1), requests_after=after)
+    still = plan_for(before, offers())
+    moving = tuple(
+        replace(one, to="n1" if one.to == "n2" else "n2") if one.pod.split("/")[1].startswith(names) else one
+        for one in still.placements
+    )
+    plan = replace(still, placements=moving, resizes=(lower,))
+    case = DecisionInput(
+        id="p", plan=plan, proposed=NOW, approved=False, memory=Memory(), cluster=before, now=NOW, limits=Limits()
+    )
+    assert case.only_resizes is only
 
 
 @pytest.mark.parametrize(("life", "accepted"), [(200, True), (199, False)])

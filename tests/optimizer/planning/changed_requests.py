@@ -8,7 +8,7 @@ from typing import Any
 from tests.optimizer.instances import SIZES
 from tests.support.builders import MIB, amounts, cluster, deployed, node, offer
 
-from kinema_core.events import ClusterObject, Offer, WorkloadForecast
+from kinema_core.events import ClusterObject, Offer, Plan, WorkloadForecast
 from kinema_core.model.cluster import Cluster
 
 
@@ -27,6 +27,13 @@ def lowered(state: Cluster, seed: int, *, most: int = 100) -> tuple[WorkloadFore
                 )
             )
     return tuple(found)
+
+
+def only_resizes(plan: Plan, state: Cluster) -> bool:
+    """Whether no node comes or goes, and no pod moves but those that restart for new requests."""
+    renewed = {pod.key for one in plan.resizes for pod in state.pods_by_workload[one.workload]}
+    moving = {one.pod for one in plan.placements if one.source not in {None, one.to}}
+    return moving <= renewed and all(one.action == "keep" for one in plan.nodes)
 
 
 def filled_cluster(seed: int, *, pods: int = 14, rules: Any = None) -> tuple[Cluster, tuple[Offer, ...]]:

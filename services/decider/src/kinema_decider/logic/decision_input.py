@@ -49,9 +49,11 @@ class DecisionInput:
 
     @property
     def only_resizes(self) -> bool:
-        """Return whether the plan changes requests of pods where they are, and nothing else."""
-        plan = self.plan
-        return bool(plan.resizes) and not plan.moves and all(node.action == "keep" for node in plan.nodes)
+        """Return whether the plan changes requests, and moves no pod but those that restart for it."""
+        plan, pods = self.plan, self.cluster.pods_by_workload
+        renewed = {pod.key for one in plan.resizes for pod in pods.get(one.workload, ())}
+        moving = {one.pod for one in plan.placements if one.source not in {None, one.to}}
+        return bool(plan.resizes) and moving <= renewed and all(node.action == "keep" for node in plan.nodes)
 
     @cached_property
     def offers(self) -> tuple[Offer, ...]:

@@ -33,7 +33,7 @@ from kinema_optimizer.planning.ordering import (
 )
 from kinema_optimizer.planning.plan import node_cost, nothing, outcome_of
 from kinema_optimizer.planning.portfolio import UNSEARCHED, Portfolio, SolverResult, is_dense
-from kinema_optimizer.planning.task import Request, Task, with_unplaceable
+from kinema_optimizer.planning.task import Request, Task, places_beside, with_unplaceable
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import IncumbentReport, Progress, Report
@@ -218,11 +218,11 @@ def _make_no_dearer(
 
 
 def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) -> tuple[Task, Plan]:
-    """Return the plan; where it saves nothing, one that keeps every node and every running pod where they are.
+    """Return the plan; where it saves nothing, one that keeps every node and moves no pod that need not restart.
 
-    Requests then change in place, also where new requests make the plan break a rule: its own node may not admit a pod
-    again, or have no room for both copies. Workloads for which that is so keep their requests, or all where a saving
-    is worth more than what theirs free in the end. Where the time is over, the plan stays as it is.
+    Requests then change in place, or where there is room for second copies, also where new requests make the plan break
+    a rule: its own node may not admit a pod again. Workloads that cannot change so keep their requests, or all where a
+    saving is worth more than what theirs free in the end. Where the time is over, the plan stays as it is.
     """
     sound, least = not _blocked(task.problem, plan), request.settings.min_savings_fraction
     if sound and _has_purpose(forecasts, plan, least):
@@ -234,8 +234,7 @@ def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) 
         if over(ORDER):
             break
         still = request.task(given)
-        rest, unordered = order_once(still.problem, nothing(still.problem), over)
-        stuck = tuple(unordered) or _blocked(still.problem, rest)
+        rest, stuck = _lowering(still.problem, over)
         no_dearer = worth(rest) <= max(worth(plan), (False, len(plan.unplaced), before))
         if not stuck and (not sound or (no_dearer and _unplaced(rest) <= _unplaced(plan))):
             falling = {one.workload for one in rest.resizes}
@@ -246,6 +245,25 @@ def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) 
         if blocked and (not sound or lowers(given)):
             tried.insert(0, tuple(one for one in given if one.workload not in blocked))
     return task, plan
+
+
+def _lowering(problem: Compiled, over: Over) -> tuple[Plan, tuple[str, ...]]:
+    """Return the plan that moves no pod but those that restart in any case, and the subjects of what is against it.
+
+    They come back to their own nodes; where these have no room for both copies, to others.
+    """
+    rest, unordered = order_once(problem, nothing(problem), over)
+    stuck = tuple(unordered) or _blocked(problem, rest)
+    full = {one for key in stuck for one in _resized(problem, key)}
+    asked = problem.question
+    places = places_beside(asked, sorted(asked.forecasts, key=lambda one: one.workload in full)) if full else {}
+    roomless = full - places.keys()
+    if roomless or not full:
+        cluster = asked.cluster
+        return rest, tuple(pod.key for one in sorted(roomless) for pod in cluster.pods_by_workload[one]) or stuck
+    targets = {key: place for one in sorted(full) for key, place in places[one].items()}
+    elsewhere, unordered = order_once(problem, replace(nothing(problem), targets=targets), over)
+    return (rest, stuck) if unordered or _blocked(problem, elsewhere) else (elsewhere, ())
 
 
 def _has_purpose(forecasts: tuple[WorkloadForecast, ...], plan: Plan, least: float) -> bool:

@@ -6,12 +6,13 @@ until then.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 import msgspec
 
-from kinema_core.events import Amounts, FrozenMap, Mode, Offer, Plan, Pod, WorkloadForecast
+from kinema_core.events import FrozenMap, Mode, Offer, Plan, Pod, WorkloadForecast
 from kinema_core.model.budgets import budgets_by_pod, covered
 from kinema_core.model.catalog import node_prices
 from kinema_core.model.checker.check import check_plan
@@ -214,7 +215,8 @@ def _with_places(question: Question, stop: StopRule) -> Compiled:
     found = compiled(question)
     larger = {one.workload for one in raised(question.forecasts)}
     falling = tuple(one for one in question.forecasts if one.workload not in larger)
-    for fewer in (falling, _beside(question, falling), ()):
+    beside = places_beside(question, falling)
+    for fewer in (falling, tuple(one for one in falling if one.workload in beside), ()):
         if not found.question.forecasts or count_unplaced(found, stop) is not None:
             break
         if len(fewer) < len(found.question.forecasts):
@@ -222,31 +224,32 @@ def _with_places(question: Question, stop: StopRule) -> Compiled:
     return found
 
 
-def _beside(question: Question, forecasts: tuple[WorkloadForecast, ...]) -> tuple[WorkloadForecast, ...]:
-    """Return the forecasts whose new copies have room on live nodes, all at once, in the order of the forecasts.
+def places_beside(question: Question, forecasts: Iterable[WorkloadForecast]) -> Mapping[str, Mapping[str, str]]:
+    """Return where the new copies of pods have room on live nodes, all at once, by workload and pod key.
 
-    A copy goes to its pod's own node where it fits. Rules are left to the caller.
+    A copy goes to its pod's own node where it fits, else to another one. Of workloads that lack room for some there is
+    none; earlier ones come first. Rules are left to the caller.
     """
-    cluster, found = question.cluster, []
+    cluster, found = question.cluster, dict[str, dict[str, str]]()
     open_nodes = mobility(cluster, question.now, question.options).open_nodes
     free = {node.name: dict(room_left(cluster, node)) for node in cluster.nodes if node.name in open_nodes}
     for one in forecasts:
-        taken: list[tuple[str, Amounts]] = []
         pods = [pod for pod in cluster.pods_by_workload.get(one.workload, ()) if pod.node is not None]
+        copies = {pod.key: FrozenMap({**pod.requests, **one.requests_after}) for pod in pods}
+        places: dict[str, str] = {}
         for pod in pods:
-            copy = FrozenMap({**pod.requests, **one.requests_after})
-            names = (*(name for name in (pod.node,) if name in free), *free)
-            place = next((name for name in names if fits(copy, free[name])), None)
+            names = sorted(free, key=lambda name: name != pod.node)
+            place = next((name for name in names if fits(copies[pod.key], free[name])), None)
             if place is None:
                 break
-            shift(free[place], copy, -1)
-            taken.append((place, copy))
-        if len(taken) == len(pods):
-            found.append(one)
+            shift(free[place], copies[pod.key], -1)
+            places[pod.key] = place
+        if len(places) == len(pods):
+            found[one.workload] = places
             continue
-        for place, copy in taken:
-            shift(free[place], copy, 1)
-    return tuple(found)
+        for key, place in places.items():
+            shift(free[place], copies[key], 1)
+    return found
 
 
 def with_unplaceable(question: Question) -> Question:
