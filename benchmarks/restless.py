@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -51,8 +51,9 @@ from kinema_decider.logic.rules import Rejection, first_rejection
 from kinema_observer.logic.logview import LogView, fold
 from kinema_observer.logic.loop import Memory, tick
 from kinema_observer.logic.settings import LoopSettings
-from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.planning.planner import PRICING_SHARE, plan_for
 from kinema_optimizer.settings import PlanningSettings
+from kinema_optimizer.solvers.stopping import ClockStop, StopRule
 
 TICK: Final = timedelta(seconds=5)
 PLANNING: Final = timedelta(seconds=15)
@@ -159,8 +160,8 @@ def executed(calm: Cluster, plan: Plan, start: Start, left: Collection[str]) -> 
 class Run:
     """The pipeline's decisions on a cluster over some time."""
 
-    def __init__(self, start: Start, unrest: Unrest, settings: LoopSettings, seconds: float) -> None:
-        self._start, self._unrest, self._settings, self._seconds = start, unrest, settings, seconds
+    def __init__(self, start: Start, unrest: Unrest, settings: LoopSettings, stop: Callable[[], StopRule]) -> None:
+        self._start, self._unrest, self._settings, self._stop = start, unrest, settings, stop
         self._calm = start.cluster
         self._now, self._version = NOW, 1
         self._view, self._memory = LogView(), Memory()
@@ -204,8 +205,7 @@ class Run:
 
     def _iterate(self, state: Cluster, iteration: str) -> None:
         self._iterations += 1
-        settings = PlanningSettings(time_limit_seconds=self._seconds)
-        plan = plan_for(state, self._start.offers, now=self._now, settings=settings)
+        plan = plan_for(state, self._start.offers, now=self._now, settings=PlanningSettings(), stop=self._stop())
         proposed, self._now = self._now, self._now + PLANNING
         objection = self._objection(plan, proposed, iteration)
         if plan.status == "nothing-better":
@@ -250,11 +250,16 @@ def _rejected(iteration: str, why: Rejection) -> PlanRejected:
     return PlanRejected(plan=iteration, version=1, rule=why.rule, reason=why.reason, would_change=why.would_change)
 
 
-def rows(start: Start, *, fraction: float, minutes: float, seconds: float, seed: int) -> tuple[Row, Row, Row]:
-    """Measure the calm cluster, the restless one, and the restless one where all workloads have to rest."""
+def rows(
+    start: Start, *, fraction: float, minutes: float, stop: Callable[[], StopRule], seed: int
+) -> tuple[Row, Row, Row]:
+    """Measure the calm cluster, the restless one, and the restless one where all workloads have to rest.
+
+    `stop` makes what ends each solve.
+    """
 
     def row(name: str, share: float, settings: LoopSettings) -> Row:
-        return Run(start, Unrest(start.cluster, share, seed), settings, seconds).over(minutes, name)
+        return Run(start, Unrest(start.cluster, share, seed), settings, stop).over(minutes, name)
 
     calm = row("calm", 0.0, LoopSettings())
     restless = row("restless", fraction, LoopSettings())
@@ -265,7 +270,11 @@ def run(deployments: int, *, fraction: float, minutes: float, seconds: float, se
     """Measure a cluster of so many Deployments after a peak."""
     warm_up()
     start = deployments_after_peak(deployments, seed=seed)
-    calm, restless, whole = rows(start, fraction=fraction, minutes=minutes, seconds=seconds, seed=seed)
+
+    def stop() -> StopRule:
+        return ClockStop(seconds, pricing=PRICING_SHARE)
+
+    calm, restless, whole = rows(start, fraction=fraction, minutes=minutes, stop=stop, seed=seed)
     return {
         "nodes": len(start.cluster.objects[Node.__name__]),
         "pods": len(start.cluster.objects[Pod.__name__]),

@@ -90,10 +90,11 @@ def test_forecasts_are_dropped_where_machines_run_out() -> None:
 
 
 def test_forecasts_that_lower_requests_stay_where_machines_run_out() -> None:
-    """A workload whose larger pods find no place costs no other workload its lower requests."""
-    web, api = deployed("web", ["n1"] * 3, cpu=1300), deployed("api", ["n2"], cpu=300)
-    state = cluster(node("n1"), node("n2"), web, api, pod("bare", node="n2", cpu=2700))
-    forecasts = (forecast("web", cpu=1300, after=1500), forecast("api", cpu=300, after=200))
+    """A workload whose larger pods find no place costs no other workload its lower requests, which save a node."""
+    web, api = deployed("web", ["n1"] * 3, cpu=1300), deployed("api", ["n3"], cpu=1400)
+    nodes = node("n1"), node("n2"), node("n3", cpu=1500)
+    state = cluster(*nodes, web, api, pod("bare", node="n2", cpu=2700))
+    forecasts = (forecast("web", cpu=1300, after=1500), forecast("api", cpu=1400, after=1200))
     found = plan(state, (offer("m4", available=1),), forecasts=forecasts)
     assert [one.workload for one in found.resizes] == ["Deployment/shop/api"]
 
