@@ -53,7 +53,7 @@ def test_a_pod_takes_what_it_requests_and_its_limits() -> None:
     ],
 )
 def test_scopes(scope: QuotaScope, *, counted: bool) -> None:
-    """A quota is about the pods that match its scopes; where the state does not tell, about all."""
+    """A quota is about the pods that match its scopes; where the state does not show that, about all."""
     state = web(quota("q", hard={"pods": 3}, scopes=[scope]))
     assert (no_copy(state, state.pods[0]) is not None) == counted
 

@@ -131,7 +131,7 @@ def two_of_which_one_goes(*more: str) -> Cluster:
 
 
 def test_karpenter_executes_what_it_found_where_another_command_would_be_found_by_now() -> None:
-    """A node that comes to be the better choice meanwhile is no reason to begin again."""
+    """A node that becomes the better choice in the meantime does not restart the wait."""
     first = after(0, two_of_which_one_goes(), {}, Karpenter())
     single = [key for key in first.since if key.startswith("consolidate-single")]
     assert single == ["consolidate-single//n1"]

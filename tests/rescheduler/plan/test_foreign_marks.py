@@ -92,7 +92,7 @@ async def test_a_node_whose_mark_is_gone_at_the_end_is_planned_again(name: str, 
 @pytest.mark.parametrize(("lasts", "replan"), [(10, "free-again"), (1000, "")])
 @pytest.mark.parametrize("name", NODE_MARKS)
 async def test_the_end_of_a_plan_waits_a_little_for_a_mark_to_go(name: str, lasts: int, replan: str) -> None:
-    """All else is done by then: a mark of seconds costs no saving, and one that stays holds nobody up."""
+    """A mark that goes within seconds costs no saving; one that stays does not delay the end of the plan any longer."""
     world = World(*small_plan())
     marked: list[datetime] = []
 

@@ -125,7 +125,7 @@ async def test_given_up_half_way_a_temporary_node_keeps_its_pod() -> None:
 
 
 async def test_a_temporary_node_that_cannot_be_emptied_is_planned_again() -> None:
-    """Somebody took the place that the waiting pod was to have: the pod stays, and with it a node that costs money."""
+    """Another pod took the place that the waiting pod was to have: it stays, and with it a node that costs money."""
     world = Watched(*swap_plan(), limits=Limits(blocked_seconds=30))
 
     def take() -> None:

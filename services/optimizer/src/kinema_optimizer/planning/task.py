@@ -6,9 +6,10 @@ until then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 
 import msgspec
 
@@ -215,13 +216,20 @@ def _with_places(question: Question, stop: StopRule) -> Compiled:
     found = compiled(question)
     larger = {one.workload for one in raised(question.forecasts)}
     falling = tuple(one for one in question.forecasts if one.workload not in larger)
-    beside = places_beside(question, falling)
-    for fewer in (falling, tuple(one for one in falling if one.workload in beside), ()):
+    for fewer in _fewer(question, falling):
         if not found.question.forecasts or count_unplaced(found, stop) is not None:
             break
         if len(fewer) < len(found.question.forecasts):
             found = compiled(replace(question, forecasts=fewer))
     return found
+
+
+def _fewer(question: Question, falling: tuple[WorkloadForecast, ...]) -> Iterator[tuple[WorkloadForecast, ...]]:
+    """Yield ever fewer forecasts; places are sought only where all that lower requests are too many."""
+    yield falling
+    beside = places_beside(question, falling)
+    yield tuple(one for one in falling if one.workload in beside)
+    yield ()
 
 
 def places_beside(question: Question, forecasts: Iterable[WorkloadForecast]) -> Mapping[str, Mapping[str, str]]:
@@ -238,7 +246,7 @@ def places_beside(question: Question, forecasts: Iterable[WorkloadForecast]) -> 
         copies = {pod.key: FrozenMap({**pod.requests, **one.requests_after}) for pod in pods}
         places: dict[str, str] = {}
         for pod in pods:
-            names = sorted(free, key=lambda name: name != pod.node)
+            names = chain((pod.node,) if pod.node in free else (), free)
             place = next((name for name in names if fits(copies[pod.key], free[name])), None)
             if place is None:
                 break
