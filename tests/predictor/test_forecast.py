@@ -103,13 +103,26 @@ def test_request_meets_a_need_within_the_step() -> None:
 
 
 def test_requests_that_keep_the_risk_are_not_raised() -> None:
-    """The need has a reserve for days unlike the known ones; pods do not restart for the reserve alone."""
+    """The need has a reserve for days unlike the known ones; pods do not restart for the reserve alone.
+
+    Nor for less than a hundredth that the request lacks without the reserve.
+    """
     usage = of([step(at, 100 + at * 37 % 101, 450) for at in reversed(range(320))])
     band = next(one for one in judged(shop(), usage).bands if one.resource == "cpu")
     assert band.enough is not None
     assert band.enough < band.need
     assert judged(shop(cpu=band.enough), usage).recommended["cpu"] == band.enough
-    assert judged(shop(cpu=band.enough - 1), usage).recommended["cpu"] == band.need
+    assert (band.enough, band.need) == (188, 189)
+    assert judged(shop(cpu=187), usage).recommended["cpu"] == 187
+    assert judged(shop(cpu=186), usage).recommended["cpu"] == 189
+
+
+def test_a_request_does_not_rise_by_less_than_a_hundredth_beside_one_that_falls() -> None:
+    """Memory a thousandth above would make of a plan that has to save one that raises requests, whatever it costs."""
+    slight = only(shop(memory=500), of(days(1.1, 100, 455)))
+    assert slight.requests_after["cpu"] == 360
+    assert slight.requests_after["memory"] == slight.recommended["memory"] == 500 * MIB
+    assert only(shop(memory=500), of(days(1.1, 100, 460))).requests_after["memory"] == 506 * MIB
 
 
 def test_memory_stays_a_tenth_above_the_largest_sample_of_a_day() -> None:

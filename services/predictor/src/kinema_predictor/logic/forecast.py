@@ -24,6 +24,7 @@ from kinema_core.events import (
     StepFailed,
     StepStarted,
     StepSucceeded,
+    UsageBand,
     UsageTotals,
     Workload,
     WorkloadForecast,
@@ -300,8 +301,7 @@ def _recommended(
         band = judged.band(name)
         if name not in asked.names or band is None:
             continue
-        need = current[name] if (band.enough or band.need) <= current[name] < band.need else band.need
-        amount = _floored(name, need, judged.memory_peak)
+        amount = _floored(name, _needed(current[name], band), judged.memory_peak)
         reason = _stays(asked, name, amount, band.days, band.coverage, rules, is_scaled=is_scaled)
         young = band.days * 86_400 < rules.least_age.total_seconds()
         if young and advice is not None and advice.target.get(name):
@@ -320,6 +320,15 @@ def _recommended(
         bands=judged.bands,
         kept=FrozenMap(kept),
     )
+
+
+def _needed(current: int, band: UsageBand) -> int:
+    """Return what a pod needs: what it requests, where that is below the need and lacks hardly any of what is enough.
+
+    To lack less than is worth a restart is no reason to raise a request by the reserve as well.
+    """
+    lacking = (band.need if band.enough is None else band.enough) - current
+    return current if current < band.need and lacking < WORTH * current else band.need
 
 
 def _floored(name: str, need: int, peak: int) -> int:
@@ -365,6 +374,9 @@ def _forecast(asked: _Asked, judged: WorkloadJudged) -> WorkloadForecast:
         if name == "memory":
             # A pod in reach of the out-of-memory killer does not wait for the next step.
             amount = max(amount, wanted)
+        if 0 < wanted - current[name] < WORTH * current[name]:
+            # Beside a request that falls it would make a plan one that raises requests, whatever that costs.
+            amount = wanted = current[name]
         after[name] = _below(ceiling.get(name), amount)
         last[name] = _below(ceiling.get(name), wanted)
     worth = any(abs(amount - current[name]) >= WORTH * current[name] for name, amount in after.items())
