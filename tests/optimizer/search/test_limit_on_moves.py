@@ -1,4 +1,4 @@
-"""A search within a limit on moves: several first plans, and deleted nodes that a neighborhood may keep again."""
+"""A search within a limit on moves: first plans, deleted nodes that are kept again, and the price of a move."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-from tests.optimizer.search.test_search import boutique_problem
+from tests.optimizer.search.test_search import boutique_problem, found_for
 
 from kinema_optimizer.bounds.assignment_lp import solve_assignment_lp
 from kinema_optimizer.problem.instance import UNLIMITED, Instance, flaws
@@ -15,6 +15,7 @@ from kinema_optimizer.problem.solution import Incumbent, cost_of, moved, solutio
 from kinema_optimizer.search.first_plan import FirstPlans, Prices, construct_as_is, first_context, on_sale
 from kinema_optimizer.search.neighborhood import select_neighborhoods
 from kinema_optimizer.search.retention_lp import RetentionLp
+from kinema_optimizer.search.search import SearchOptions
 
 _LIMITS = range(60, 360, 20)
 
@@ -68,3 +69,10 @@ def test_a_step_is_offered_the_deleted_nodes_whose_pods_it_has() -> None:
     assert others
     assert min(map(share, neighborhood.deleted)) >= max(map(share, others))
     assert len({share(node) for node in (*others, *neighborhood.deleted)}) > 1
+
+
+def test_a_move_within_a_limit_has_to_save_its_price() -> None:
+    """At a price that no saving pays for nothing moves, however much the limit allows; the least price is stated."""
+    problem = boutique_problem(30)
+    dear = found_for(problem, SearchOptions(move_price=10**9, max_moves=200, workers=1))
+    assert (dear.moves, dear.move_price) == (0, 10**9)

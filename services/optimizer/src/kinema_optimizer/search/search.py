@@ -194,15 +194,16 @@ class Rounds:
         allowed: Allowed = lambda _: True,
         *,
         deep: bool = True,
-        steered: bool = False,
+        least: SearchContext | None = None,
         most: int = MOST_ROUNDS,
     ) -> tuple[SearchContext, Incumbent]:
         """Improve a state until the stop rule ends the phase, or nothing was found for long.
 
         Tries come first: from their time the clock estimates that of columns.
 
-        Returns the last context and the best state: the cheapest where the search is `steered`, that is where the price
-        of moves follows what is allowed; else the cheapest with moves at their price. Not `deep`: tries alone.
+        Returns the last context and the best state: the cheapest with moves at their price. Where `least` is given, the
+        price of moves follows what is allowed, and is never below that of this context, at which states are compared.
+        Not `deep`: tries alone.
         """
         record = self.record
         if self.checks.failed:
@@ -211,8 +212,8 @@ class Rounds:
         record.take(phase, state)
         if record.ends(phase, 0, coming=_TRIES):
             return context, state
-        key = partial(cost_of, record.problem) if steered else partial(record.objective, context)
-        kind, best, idle, stale = _StepKind(deep, steered), state, 0, 0
+        key = partial(record.objective, least or context)
+        kind, best, idle, stale = _StepKind(deep, least is not None), state, 0, 0
         for turn in range(1, most + 1):
             neighborhoods, columns = self._select(context, state, turn, deep=kind.columns)
             tasks = [ImprovementTask(one, columns, (self.seed, turn, i)) for i, one in enumerate(neighborhoods)]
@@ -222,9 +223,9 @@ class Rounds:
             if state is not before:
                 record.take(phase, state, always=phase not in _UNREPORTED)
             known, best = best, min(best, state, key=key)
-            if steered:
+            if least is not None:
                 stale = stale + 1 if best is known else 0
-                context = self._steer(context, dearer=refused, stale=stale >= _STALE_ROUNDS)
+                context = self._steer(context, least, dearer=refused, stale=stale >= _STALE_ROUNDS)
             done = idle >= _IDLE_ROUNDS or not neighborhoods or turn == most
             done = self._checked(phase, best) or done
             coming = kind.choose(turn, taken=columns, gain=gain)
@@ -250,7 +251,7 @@ class Rounds:
         some = min(int(np.clip(nodes // _TRY_PARTS, *_TRY_NODES)), max(4, nodes // _NEIGHBORHOODS))
         return select(nodes=some, classes=UNLIMITED), False
 
-    def _steer(self, context: SearchContext, *, dearer: bool, stale: bool) -> SearchContext:
+    def _steer(self, context: SearchContext, least: SearchContext, *, dearer: bool, stale: bool) -> SearchContext:
         """Make moves dearer after replacements that took too many, else cheaper; dear again where that led nowhere.
 
         A state with fewer moves has room for other replacements within the limit, even where it costs more for a while.
@@ -259,7 +260,8 @@ class Rounds:
         factor = _PRICE_FACTOR if dearer else 1 / _PRICE_FACTOR
         if stale and now * factor < _LOW_PRICE * mean:
             factor = _RAISED_PRICE * mean / max(now, 1e-9)
-        return replace(context, move_price=np.minimum(context.move_price * factor, _MOST_PRICE * mean))
+        price = np.minimum(context.move_price * factor, _MOST_PRICE * mean)
+        return replace(context, move_price=np.maximum(price, least.move_price))
 
 
 def _apply_all(
@@ -490,9 +492,9 @@ class _Search:
         record.take("start", best, always=True)
         if not record.ends("start", 0, last=True):
             priced = self._price_moves(float(self.move_price or _SMALL_PRICE * record.mean))
-            capped = self.cap is not None
+            least = None if self.cap is None else self._price_moves(float(self.move_price or 0))
             best = self._use_time_left(
-                *self.rounds(priced, best, _LAST, self._within_cap, steered=capped), self._within_cap, steered=capped
+                *self.rounds(priced, best, _LAST, self._within_cap, least=least), self._within_cap, least=least
             )
         return best
 
@@ -536,9 +538,9 @@ class _Search:
         if self.cap is not None:
             self.stop.begin(_STARTS)
             first, saved = first_plans.within(self.cap, price, record.mean, partial(record.ends, _STARTS))
-            priced = self._price_moves(max(price + saved, _FIRST_PRICE * record.mean))
-            last = self.rounds(priced, first, _LAST, self._within_cap, steered=True)
-            return self._use_time_left(*last, self._within_cap, steered=True)
+            dear = self._price_moves(max(price + saved, _FIRST_PRICE * record.mean))
+            last = self.rounds(dear, first, _LAST, self._within_cap, least=priced)
+            return self._use_time_left(*last, self._within_cap, least=priced)
         first = first_plans.plan(retention.solve(priced.move_price))
         starts = [self.now, first]
         if self.options.move_price is None:  # a low price: what is cheapest without one is a start as well
@@ -606,15 +608,20 @@ class _Search:
         return self._use_time_left(*self.rounds(self._price_moves(record.mean), best, _LAST, affordable), affordable)
 
     def _use_time_left(
-        self, context: SearchContext, state: Incumbent, allowed: Allowed = lambda _: True, *, steered: bool = False
+        self,
+        context: SearchContext,
+        state: Incumbent,
+        allowed: Allowed = lambda _: True,
+        *,
+        least: SearchContext | None = None,
     ) -> Incumbent:
         """Run tries where no longer step seems to fit, and ask again after some of them: one may have been slow."""
         for _ in range(0 if self.checks.failed else MOST_ROUNDS):
             before = state
-            context, state = self.rounds(context, state, _TAIL, allowed, deep=False, steered=steered, most=_TAIL_ROUNDS)
+            context, state = self.rounds(context, state, _TAIL, allowed, deep=False, least=least, most=_TAIL_ROUNDS)
             if self.record.stops[-1].reason != "optimal" or self.checks.failed:
                 break
-            context, state = self.rounds(context, state, _LAST, allowed, steered=steered)
+            context, state = self.rounds(context, state, _LAST, allowed, least=least)
             if state is before or self.checks.failed:
                 break
         return state
