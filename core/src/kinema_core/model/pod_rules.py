@@ -68,6 +68,8 @@ class MobilityOptions:
     hold_restless: bool = True
     """Workloads that are not at rest stay, and those that a quota lets no second pod of run. An execution does not ask:
     its own moves are no rest, and take room of quotas."""
+    resize_in_place: bool = True
+    """Requests change while pods run where kubelets can do that, so that no second copies need room."""
 
 
 @dataclass(frozen=True)

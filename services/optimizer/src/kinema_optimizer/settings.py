@@ -90,6 +90,9 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     min_savings_fraction: float = 0.1
     """Share of the cost that a plan has to save. Where requests are to fall and a plan saves less, they fall in place
     and nothing moves: a later plan saves enough. The decider needs the same value."""
+    resize_in_place: bool = True
+    """Pods that kubelets can resize while they run need no room for second copies where only their requests change.
+    The rescheduler needs the same value (`limits.resize_in_place`)."""
     preference_price_usd: float = 0.000001
     """USD per hour that each weight point of a preferred rule is worth; W for the objective `energy`. To six decimals.
 
@@ -154,6 +157,7 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             autoscale_moves=self.autoscale_moves,
             redundancy=self.redundancy,
             scope=tuple(map(FrozenMap, self.scope)),
+            resize_in_place=self.resize_in_place,
         )
 
     def for_a_rest(self) -> PlanningSettings:

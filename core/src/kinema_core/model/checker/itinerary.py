@@ -12,6 +12,7 @@ from kinema_core.model.checker.view import PlannedPod, PlanView, Site, Violation
 from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits
 from kinema_core.model.mobility import spot_allowed
+from kinema_core.model.resizing import excess
 from kinema_core.model.volumes import with_attachments
 
 
@@ -26,9 +27,9 @@ class Leg(NamedTuple):
     evicted: bool
     rolled: bool
     leaves: Amounts
-    """What the old copy gives back."""
+    """What the old copy gives back; a pod that runs on, what it requests less."""
     takes: Amounts
-    """What the new copy needs."""
+    """What the new copy needs; a pod that runs on, what it requests more."""
 
 
 @dataclass
@@ -132,7 +133,9 @@ def _journeys(view: PlanView, itinerary: Itinerary) -> Iterator[Violation]:
 
 def _leg(view: PlanView, seat: PlannedPod, source: str | None, to: str, *, evicted: bool) -> Leg:
     pod, leaves, takes = seat.pod, seat.pod.requests if source == seat.pod.node else seat.requests, seat.requests
-    if source != to:  # else old and new copy share what is attached
+    if seat.workload in view.running_on:
+        leaves, takes = excess(leaves, takes), excess(takes, leaves)
+    elif source != to:  # else old and new copy share what is attached
         leaves, takes = with_attachments(view.cluster, pod, leaves), with_attachments(view.cluster, pod, takes)
     return Leg(
         pod=pod,

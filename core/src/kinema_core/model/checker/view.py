@@ -16,6 +16,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_ports, daemon_requests, is_resident, resident_requests, unlisted
 from kinema_core.model.match import parse_taints
 from kinema_core.model.mobility import Mobility, MobilityOptions, listed_by_key, mobility
+from kinema_core.model.resizing import resized_in_place
 from kinema_core.model.resources import subtract, total
 from kinema_core.model.volumes import attachments
 
@@ -128,6 +129,11 @@ class PlanView:
     def rolled(self) -> frozenset[str]:
         """Keys of the workloads of which the plan rolls a pod: a rolling update restarts them all."""
         return frozenset(seat.workload for seat in self.arriving if seat.rolled and seat.workload is not None)
+
+    @cached_property
+    def running_on(self) -> frozenset[str]:
+        """Keys of the workloads that get new requests while their pods run on."""
+        return resized_in_place(self.plan, self.cluster) if self.options.resize_in_place else frozenset()
 
     def workload_key(self, pod: Pod) -> str | None:
         """Return the workload that the pod belongs to, as named in resizes."""

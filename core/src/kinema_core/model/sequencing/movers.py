@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from kinema_core.events import Amounts, Plan, Pod, Strategy
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
+from kinema_core.model.mobility import MobilityOptions
+from kinema_core.model.resizing import excess, resized_in_place
 from kinema_core.model.volumes import with_attachments
 
 
@@ -24,9 +26,12 @@ class Mover:
     workload: str
     """Key of its workload; of an unknown controller, what the pod says of it."""
     takes: Amounts
-    """What the new copy takes of its node: attachments of volumes too, but where the old copy has them already."""
+    """What the new copy takes of its node: attachments of volumes too, but where the old copy has them already.
+
+    Of a pod that runs on with other requests, only what it requests more.
+    """
     leaves: Amounts
-    """What the old copy gives back there."""
+    """What the old copy gives back there; of a pod that runs on, what it requests less."""
 
     @property
     def source(self) -> str | None:
@@ -39,15 +44,18 @@ class Mover:
         return self.pod.node is not None and self.strategy != "rolling"
 
 
-def movers_of(plan: Plan, cluster: Cluster) -> list[Mover]:
-    """Return the pods that get a new copy, in the plan's order; a pod that the cluster lacks is left out."""
+def movers_of(plan: Plan, cluster: Cluster, options: MobilityOptions) -> list[Mover]:
+    """Return the pods that get a new copy or other requests, in the plan's order, of those that the cluster has."""
     found: list[Mover] = []
+    running_on = resized_in_place(plan, cluster) if options.resize_in_place else frozenset()
     for place in plan.placements:
         pod = cluster.pod(place.pod)
         if pod is not None and (pod.node != place.to or place.strategy == "rolling"):
             workload = cluster.workload_key_of(pod)
             takes, leaves = place.requests, pod.requests
-            if pod.node != place.to:
+            if workload in running_on:
+                takes, leaves = excess(takes, leaves), excess(leaves, takes)
+            elif pod.node != place.to:
                 takes, leaves = with_attachments(cluster, pod, takes), with_attachments(cluster, pod, leaves)
             found.append(Mover(place.pod, pod, place.to, place.strategy, place.requests, workload, takes, leaves))
     return found

@@ -11,9 +11,10 @@ in the first wave in which
 - it can have its host ports and volumes: the old copy has to have released them,
 - the disruption budgets bear one more workload that has a pod away.
 
-A workload that is rolled goes in one wave, with all old and all new copies counted. A node is deleted in the first
-wave after the last pod has left it. Where all pods wait, some make a stop: on a node with free room, else on a
-temporary node, the cheapest that holds one of those who wait, booted one wave before.
+A workload that is rolled goes in one wave, with all old and all new copies counted; where its pods run on with other
+requests, what they request more is counted. A node is deleted in the first wave after the last pod has left it. Where
+all pods wait, some make a stop: on a node with free room, else on a temporary node, the cheapest that holds one of
+those who wait, booted one wave before.
 
 Where that happens, a second attempt lets those who would wait in the end make way from the beginning; the better one
 is taken. Where few pods move and neither finds a way, all sequences of single moves are searched (`_in_sequence`). When
@@ -84,7 +85,7 @@ def order_transition(
         over: whether the time is over, asked in every wave; then every pod that is not in place is stuck.
     """
     sold, facts = tuple(offers), mobility(cluster, now, options)
-    movers = movers_of(plan, cluster)
+    movers = movers_of(plan, cluster, options)
     left = emptied(plan, cluster, movers)
     unplaced = frozenset(item.pod for item in plan.unplaced)
 

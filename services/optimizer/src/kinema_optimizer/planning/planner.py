@@ -101,6 +101,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     forecasts = useful(request, forecasts, prospect)
     with stop.part(FIRST_SHARE) if choice is not None else nullcontext():
         made = _make_no_dearer(request, forecasts, task_pool, stop, report)
+    made = made.of(*_raised_in_place(request, forecasts, made.task, made.plan), stop)
     made = made.of(*_worthwhile(request, forecasts, made.task, made.plan), stop)
     made = made.of(*without_idle_falls(request, forecasts, made.task, made.plan, prospect), stop)
     if choice is not None and mode == "reschedule" and not _is_at_rest(made.plan) and not made.plan.resizes:
@@ -233,8 +234,7 @@ def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) 
         given, over = tried.pop(0), request.stop.noted(ORDER)
         if over(ORDER):
             break
-        still = request.task(given)
-        rest, stuck = _lowering(still.problem, over)
+        still, rest, stuck = _where_they_are(request, given, over)
         no_dearer = worth(rest) <= max(worth(plan), (False, len(plan.unplaced), before))
         if not stuck and (not sound or (no_dearer and _unplaced(rest) <= _unplaced(plan))):
             falling = {one.workload for one in rest.resizes}
@@ -245,6 +245,42 @@ def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) 
         if blocked and (not sound or lowers(given)):
             tried.insert(0, tuple(one for one in given if one.workload not in blocked))
     return task, plan
+
+
+def _raised_in_place(request: Request, forecasts: Forecasts, task: Task, plan: Plan) -> tuple[Task, Plan]:
+    """Return the plan; where one that only raises requests, where the pods are, is cheaper or moves fewer, that one.
+
+    The solvers count second copies of all pods with new requests. Pods that run on need none.
+    """
+    over, growing = request.stop.noted(ORDER), raised(forecasts)
+    if _is_at_rest(plan) or not _run_on(request, growing) or over(ORDER):
+        return task, plan
+    whole = request.whole(growing)
+    still, stuck = order_once(whole.problem, nothing(whole.problem), over)
+    if stuck or _blocked(whole.problem, still) or not rising(plan.resizes) <= rising(still.resizes):
+        return task, plan
+    return min(((task, plan), (whole, still)), key=lambda one: key_of_plan(one[0].problem, one[1]))
+
+
+def _run_on(request: Request, forecasts: Forecasts) -> bool:
+    """Return whether pods of some workload may get other requests while they run."""
+    pods = request.cluster.pods_by_workload
+    resizable = any(pod.resizable for one in forecasts for pod in pods.get(one.workload, ()))
+    return request.settings.resize_in_place and resizable
+
+
+def _where_they_are(request: Request, forecasts: Forecasts, over: Over) -> tuple[Task, Plan, tuple[str, ...]]:
+    """Return the plan that moves no pod but those that restart in any case, and the subjects of what is against it.
+
+    Pods that can run on with other requests need no second copies; else there has to be room for these.
+    """
+    if _run_on(request, forecasts):
+        whole = request.whole(forecasts)
+        still, stuck = order_once(whole.problem, nothing(whole.problem), over)
+        if not stuck and not _blocked(whole.problem, still):
+            return whole, still, ()
+    task = request.task(forecasts)
+    return task, *_lowering(task.problem, over)
 
 
 def _lowering(problem: Compiled, over: Over) -> tuple[Plan, tuple[str, ...]]:

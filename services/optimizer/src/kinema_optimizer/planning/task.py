@@ -69,6 +69,11 @@ class Request:
         frame, question, objective = self.question(forecasts)
         return Task(frame, *_solvable(question, objective, self.stop))
 
+    def whole(self, forecasts: tuple[WorkloadForecast, ...]) -> Task:
+        """Return the same with all of these that one plan may make, whether or not second copies have room."""
+        frame, question, objective = self.question(forecasts)
+        return Task(frame, compiled(question), objective)
+
     def question(
         self, forecasts: tuple[WorkloadForecast, ...], *, limited: bool = True
     ) -> tuple[Frame, Question, Objective]:

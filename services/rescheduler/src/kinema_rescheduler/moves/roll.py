@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from kinema_core.events import EMPTY, POD_WAITS, Amounts, FrozenMap, Pod, Step, Workload
+from kinema_core.model.resizing import can_resize
 from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, fail, is_led, never_ready, skip, steered
 from kinema_rescheduler.moves.surge import refused
@@ -57,10 +58,7 @@ def resize_in_place(ctx: ExecutionContext, movers: WorkloadMoves) -> MoveDecisio
         is_old = any(pod.key in ctx.mobility.held for pod in movers.pods)
         return WAIT if is_old and not ctx.passed(failed.ended, ctx.limits.observed_seconds) else None
     places = {place.uid: place.to for place in ctx.plan.placements}
-    stays = all(
-        places.get(pod.uid) == pod.node and pod.ready and step.requests.keys() <= set(pod.resizable)
-        for pod in movers.pods
-    )
+    stays = all(places.get(pod.uid) == pod.node and can_resize(pod, step.requests) for pod in movers.pods)
     return MoveDecision(ctx.intend(step)) if step.requests and stays else None
 
 
