@@ -124,6 +124,7 @@ def scenario(usage: Sequence[tuple[Array, Array]], *, replicas: int, past: int, 
         "cloud": {"types": list(TYPES)},
         "nodes": [{"type": NODE[0], "count": nodes}],
         "workloads": workloads,
+        "resize_in_place": True,
     }
     sources["saving.yaml"] = msgspec.yaml.encode(whole)
     return load_scenario("saving.yaml", sources.__getitem__, Path("saving.yaml"))

@@ -13,6 +13,7 @@ from kinema_sim.controllers.job import JobController
 from kinema_sim.controllers.kubelet import Kubelets
 from kinema_sim.controllers.memory import OutOfMemory
 from kinema_sim.controllers.replicaset import ReplicaSetController
+from kinema_sim.controllers.resizing import Resizes
 from kinema_sim.controllers.statefulset import StatefulSetController
 from kinema_sim.engine.admission import Admission
 from kinema_sim.engine.clock import EPOCH_MS, Loop
@@ -68,6 +69,7 @@ class Cluster:
         self.store.admit_with(self.quotas.admit)
         self.load = LoadGenerator(self.store, apps, idle_percent=idle_percent)
         self.memory: OutOfMemory | None = None
+        self.resizes: Resizes | None = None
         self.meter = Meter(self.store, self.load.usage)
         self.autoscaler = Autoscaler(self.store, self.api, self.meter)
         if recorded:
@@ -81,6 +83,10 @@ class Cluster:
         """Let pods share the CPU of their node by their requests, and be killed where it has no memory for them."""
         self.load.contended = True
         self.memory = OutOfMemory(self.store, self.load, self.kubelets)
+
+    def resize_in_place(self) -> None:
+        """Let kubelets resize pods that run."""
+        self.resizes = Resizes(self.store, self.seed)
 
     def run_for(self, seconds: float) -> None:
         """Let virtual time pass."""

@@ -87,7 +87,7 @@ def test_the_thesis_follows_a_line_by_a_tenth() -> None:
 # --- beside a policy
 
 
-def declared_too_much(hours: int = 2) -> Loaded:
+def declared_too_much(hours: int = 2, *, in_place: bool = False) -> Loaded:
     """Six workloads of two pods on three nodes; they request four times what they use, as is known for two days."""
     sources, lines = {}, []
     for index in range(6):
@@ -96,7 +96,8 @@ def declared_too_much(hours: int = 2) -> Loaded:
         sources[f"{index}.csv"] = "\n".join(["seconds,cpu_m,memory_mi", *rows]).encode()
         lines.append(f"  - {{name: w{index}, cpu: 1000m, memory: 2Gi, replicas: 2, usage: {index}.csv}}")
     head = (
-        f"name: much\nduration: {hours}h\npast: 2d\ncloud: {{types: [e2-standard-2, e2-standard-4, e2-standard-8]}}\n"
+        f"name: much\nduration: {hours}h\npast: 2d\nresize_in_place: {'true' if in_place else 'false'}\n"
+        "cloud: {types: [e2-standard-2, e2-standard-4, e2-standard-8]}\n"
     )
     text = head + "nodes: [{type: e2-standard-8, count: 3}]\nworkloads:\n" + "\n".join(lines) + "\n"
     sources["much.yaml"] = text.encode()
@@ -143,6 +144,16 @@ def test_kinema_sizes_and_places_in_the_same_plans() -> None:
     assert sized.whole.killed == 0
     again = simulated("kinema+kinema", max_change="1")
     assert again == sized, "a run can be repeated"
+
+
+def test_pods_that_kubelets_resize_are_not_restarted() -> None:
+    """The same plans' requests reach pods that run on; only those that move for a cheaper cluster are replaced."""
+    rolled = simulated("kinema+kinema", max_change="1")
+    sized = run(declared_too_much(in_place=True), "kinema+kinema", work=2, max_change="1")[0]
+    assert sized.resized >= 6
+    assert sized.evictions < rolled.evictions
+    assert sized.samples[-1].usd_per_hour <= rolled.samples[-1].usd_per_hour
+    assert (sized.disruptions, sized.whole.killed) == (0, 0)
 
 
 @pytest.mark.parametrize("name", ["nobody", "kinema+nobody", "karpenter+kinema", "kinema+"])

@@ -85,7 +85,7 @@ def _resources(group: str, version: str) -> Obj:
             continue
         listed.append(_resource(kind, kind.name, _VERBS))
         parts = [*(["status"] if kind.has_status else []), *(["scale"] if kind.scale else [])]
-        parts += ["eviction"] if kind is POD else []
+        parts += ["eviction", "resize"] if kind is POD else []
         names = {"scale": "Scale", "eviction": "Eviction"}
         for part in parts:
             listed.append(

@@ -1,11 +1,12 @@
-"""The subresources of the simulated API: eviction, which asks the disruption budgets, and scale."""
+"""The subresources of the simulated API: eviction, which asks the disruption budgets, scale, and resize."""
 
 from kinema_sim.api.errors import ApiError, about, conflict, invalid, not_found
-from kinema_sim.api.kube import KubeApi, patched
+from kinema_sim.api.kube import KubeApi, Patch, patched
 from kinema_sim.engine.kinds import PDB, POD, Kind
 from kinema_sim.engine.objects import (
     Key,
     Obj,
+    clone,
     is_finished,
     is_ready,
     is_terminating,
@@ -162,3 +163,30 @@ def write_scale(api: KubeApi, kind: Kind, key: Key, *, body: object, content_typ
         draft["spec"]["replicas"] = replicas
 
     return scale_of(api.store.edit(kind, key, set_replicas) or current)
+
+
+def resize(api: KubeApi, namespace: str, name: str, *, patch: Patch) -> Obj:
+    """Let a pod's containers ask for other resources; its kubelet decides when they have them.
+
+    Raises:
+        ApiError: 404 when there is no such pod, 422 when the patch changes anything else.
+    """
+    current = api.get(POD, namespace, name)
+    draft = patched(current, patch.body, content_type=patch.content_type)
+    if _without_sizes(draft) != _without_sizes(current):
+        raise invalid(POD, name, field="spec", why="Forbidden: only cpu and memory resources are mutable")
+
+    def set_resources(pod: Obj) -> None:
+        pod["spec"]["containers"] = draft["spec"]["containers"]
+
+    return api.store.edit(POD, key_of(current), set_resources) or current
+
+
+def _without_sizes(pod: Obj) -> Obj:
+    """Return a pod's spec without requests and limits of CPU and memory of its containers."""
+    spec = clone(pod)["spec"]
+    for container in spec["containers"]:
+        for part in ("requests", "limits"):
+            for resource in ("cpu", "memory"):
+                (container.get("resources") or {}).get(part, {}).pop(resource, None)
+    return dict(spec)

@@ -170,6 +170,11 @@ def _metadata(template: Obj) -> Obj:
     return {key: value for key, value in {**metadata, "labels": labels}.items() if value}
 
 
+def _copied(deployment: Obj) -> dict[str, str]:
+    """Return the annotations that the ReplicaSet of a Deployment's template gets, too."""
+    return {key: value for key, value in annotations_of(deployment).items() if key not in _NOT_COPIED}
+
+
 class DeploymentController(Controller):
     """Creates ReplicaSets and moves replicas between them."""
 
@@ -202,6 +207,8 @@ class DeploymentController(Controller):
             new = self.store.create(REPLICA_SET, self._draft(found, name, str(latest + 1)))
         elif int(annotations_of(new).get(_REVISION, "0")) <= latest:
             new = self._annotate(new, {_REVISION: str(latest + 1)})
+        if not _copied(found).items() <= annotations_of(new).items():
+            new = self._annotate(new, _copied(found))
         wait = found["spec"].get("minReadySeconds")
         if new["spec"].get("minReadySeconds") != wait:
             new = self.store.edit(REPLICA_SET, key_of(new), lambda draft: _wait(draft, wait)) or new
@@ -219,14 +226,13 @@ class DeploymentController(Controller):
         template.setdefault("metadata", {}).setdefault("labels", {})[_HASH] = name
         selector = clone(found["spec"]["selector"])
         selector.setdefault("matchLabels", {})[_HASH] = name
-        copied = {key: value for key, value in annotations_of(found).items() if key not in _NOT_COPIED}
         spec: Obj = {"replicas": 0, "selector": selector, "template": template}
         return {
             "metadata": {
                 "name": f"{name_of(found)}-{name}",
                 "namespace": namespace_of(found),
                 "labels": dict(template["metadata"]["labels"]),
-                "annotations": {**copied, _REVISION: revision},
+                "annotations": {**_copied(found), _REVISION: revision},
                 "ownerReferences": [owner_reference(found)],
             },
             "spec": spec,

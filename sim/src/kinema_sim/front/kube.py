@@ -7,7 +7,7 @@ from kinema_sim.api.kube import KubeApi, Patch
 from kinema_sim.api.listing import Lister, Query
 from kinema_sim.api.metrics import MetricsApi
 from kinema_sim.api.paths import METRICS_GROUP, Target, discovery, parse_path
-from kinema_sim.api.subresources import evict, read_scale, write_scale
+from kinema_sim.api.subresources import evict, read_scale, resize, write_scale
 from kinema_sim.engine.kinds import POD
 from kinema_sim.front.replies import flag, no_such_page, number, read_json, read_object, reply
 from kinema_sim.front.watch import Watches
@@ -78,6 +78,9 @@ class KubeFront:
             if flag(request, "dryRun") or request.query.get("dryRun") == "All":
                 body = {**body, "dryRun": ["All"]}
             return reply(evict(self._api, target.namespace or "", target.name, body=body), status=201)
+        if target.part == "resize" and target.kind is POD and request.method == "PATCH":
+            patch = Patch(await read_json(request), request.content_type)
+            return reply(resize(self._api, target.namespace or "", target.name, patch=patch))
         raise ApiError(404, "the server could not find the requested resource", reason="NotFound", details={})
 
     async def _collection(self, request: web.Request, target: Target) -> web.StreamResponse:

@@ -44,6 +44,8 @@ def build(loaded: Loaded, seed: int) -> Cluster:
         idle_percent=scenario.idle_percent,
     )
     sim.contend()
+    if scenario.resize_in_place:
+        sim.resize_in_place()
     for name, count in scenario.cloud.available.items():
         sim.cloud.available |= {offer.name: count for offer in sim.cloud.offers.values() if offer.machine_type == name}
     spaces = {one.namespace for one in scenario.workloads} | {one.namespace for one in scenario.daemons}

@@ -30,6 +30,8 @@ from kinema_core.events import (
     Plan,
     PlanAccepted,
     PlanRejected,
+    StepStarted,
+    StepSucceeded,
     UsageCompacted,
     UsageResampled,
     kind_of_type,
@@ -45,7 +47,7 @@ from kinema_core.runtime.topology import CONSUMES, kinds_of
 from kinema_decider.logic.limits import Limits
 from kinema_decider.service import Decider
 from kinema_decider.settings import Settings as DeciderSettings
-from kinema_kubernetes.client import Client
+from kinema_kubernetes.client import Answer, Client
 from kinema_kubernetes.errors import error_of
 from kinema_kubernetes.objects import Json
 from kinema_observer.logic.changes import Changes
@@ -147,6 +149,10 @@ class SimApi(Client):
     async def pause(self, seconds: float) -> None:
         """Wait in virtual time."""
         await self._clock.sleep(seconds)
+
+    async def read(self, path: str, **query: str) -> Answer:
+        """Read an object or a list as bytes."""
+        return Answer(msgspec.json.encode(await self.request("GET", path, query=query)), "")
 
     async def request(
         self,
@@ -380,6 +386,8 @@ class Pipeline:
         self._position = 0
         self._plans: dict[str, Plan] = {}
         self._running = ""
+        self._resizing: dict[str, str] = {}
+        """Workloads whose pods are resized where they are, by step."""
 
     async def run_until(self, end_ms: int) -> None:
         """Let virtual time pass with the services at work."""
@@ -482,7 +490,14 @@ class Pipeline:
                 self.tally.deleted += sum(node.action == "delete" for node in plan.nodes)
                 pods = (self._observer.cluster or Cluster()).pods_by_workload
                 self.tally.resized += sum(len(pods.get(one.workload, ())) for one in plan.resizes)
+        elif isinstance(body, StepStarted) and body.step.kind == "resize":
+            self._resizing[body.step.id] = body.step.target
+        elif isinstance(body, StepSucceeded) and body.step in self._resizing:
+            # The plan counts them among its restarts: it does not know what kubelets do.
+            there = (self._observer.cluster or Cluster()).pods_by_workload
+            self.tally.evictions -= len(there.get(self._resizing.pop(body.step), ()))
         elif isinstance(body, ExecutionCompleted | ExecutionAborted):
+            self._resizing.clear()
             self._running = ""
             self.aborted += isinstance(body, ExecutionAborted)
 

@@ -219,6 +219,8 @@ class Scenario(_Part, frozen=True, kw_only=True):
     phases: tuple[Phase, ...] = ()
     idle_percent: Annotated[int, Meta(ge=0, le=100)] = 20
     """CPU usage of pods without a load or a series, in per cent of their requests."""
+    resize_in_place: bool = False
+    """Whether kubelets change requests of pods that run, as those of Kubernetes 1.33 and newer do."""
 
 
 class Row(msgspec.Struct, frozen=True):
