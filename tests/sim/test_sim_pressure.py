@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from kinema_sim.controllers.kubelet import BACK_OFF_MS, CALM_MS
-from kinema_sim.controllers.memory import Holder, victims
+from kinema_sim.controllers.memory import LOOK_MS, Holder, victims
 from kinema_sim.engine.kinds import POD
 from kinema_sim.engine.objects import is_ready, is_running
 from kinema_sim.load.sharing import shared
@@ -142,6 +143,20 @@ def test_a_killed_pod_is_restarted_later_and_later() -> None:
     after = sim.store.find(POD, key)
     assert after is not None
     assert is_ready(after), "it has memory again"
+
+
+def test_a_look_at_nodes_that_changed_kills_the_same_pods() -> None:
+    """A node of which nothing has changed has memory as before: who looks at all of them kills no other pods."""
+    found = []
+    for everywhere in (False, True):
+        sim = build(two(), 0)
+        assert sim.memory is not None
+        if everywhere:
+            sim.loop.every(LOOK_MS, partial(setattr, sim.memory, "_seen", None), priority=-1)
+        sim.run_for(3000)
+        found.append(sim.memory.killed)
+    assert found[0] == found[1]
+    assert len(found[0]) >= 4
 
 
 def test_a_limit_is_kept() -> None:

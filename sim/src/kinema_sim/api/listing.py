@@ -75,7 +75,7 @@ class Lister:
         if token:
             return self._next_page(kind, query, limit=limit, token=token)
         keep = query.predicate()
-        objects = tuple(obj for obj in self._store.sorted(kind, query.namespace) if keep(obj))
+        objects = tuple(sorted((obj for obj in self._store.each(kind) if keep(obj)), key=key_of))
         return self._cut(kind, query, limit=limit, version=self._store.version, objects=objects)
 
     def expire(self) -> None:

@@ -184,12 +184,11 @@ class DeploymentController(Controller):
 
     def sync(self, key: Key, found: Obj) -> None:
         """Take one step of the rollout, or just follow the number of replicas."""
-        name = template_hash(found["spec"]["template"])
         sets = sorted(self.store.owned(REPLICA_SET, uid_of(found)), key=_age)
         new = next((each for each in sets if _is_of(each, found)), None)
         old = [each for each in sets if each is not new]
         if not found["spec"].get("paused") or new is not None:
-            new = self._ensure_new(found, new, old=old, name=name)
+            new = self._ensure_new(found, new, old=old)
             self._move(found, new, old)
             self._clean(found, old)
         self._report(key)
@@ -201,10 +200,10 @@ class DeploymentController(Controller):
             int(found["spec"]["replicas"]), surge=rolling.get("maxSurge"), unavailable=rolling.get("maxUnavailable")
         )
 
-    def _ensure_new(self, found: Obj, new: Obj | None, *, old: list[Obj], name: str) -> Obj:
+    def _ensure_new(self, found: Obj, new: Obj | None, *, old: list[Obj]) -> Obj:
         latest = max((int(annotations_of(each).get(_REVISION, "0")) for each in old), default=0)
         if new is None:
-            new = self.store.create(REPLICA_SET, self._draft(found, name, str(latest + 1)))
+            new = self.store.create(REPLICA_SET, self._draft(found, str(latest + 1)))
         elif int(annotations_of(new).get(_REVISION, "0")) <= latest:
             new = self._annotate(new, {_REVISION: str(latest + 1)})
         if not _copied(found).items() <= annotations_of(new).items():
@@ -221,8 +220,8 @@ class DeploymentController(Controller):
             self.store.edit(DEPLOYMENT, key_of(found), number)
         return new
 
-    def _draft(self, found: Obj, name: str, revision: str) -> Obj:
-        template = clone(found["spec"]["template"])
+    def _draft(self, found: Obj, revision: str) -> Obj:
+        name, template = template_hash(found["spec"]["template"]), clone(found["spec"]["template"])
         template.setdefault("metadata", {}).setdefault("labels", {})[_HASH] = name
         selector = clone(found["spec"]["selector"])
         selector.setdefault("matchLabels", {})[_HASH] = name

@@ -33,8 +33,8 @@ class ReplicaSetController(Controller):
         """Make the set's pods as many as it asks for."""
         pods = [pod for pod in self.store.owned(POD, uid_of(found)) if is_active(pod)]
         missing = int(found["spec"]["replicas"]) - len(pods)
-        draft = pod_of_template(found, found["spec"]["template"])
-        refused = create_pods(self.store, [draft] * missing)
+        drafts = [pod_of_template(found, found["spec"]["template"])] * missing if missing > 0 else []
+        refused = create_pods(self.store, drafts)
         if refused:
             self._queue.add(key, delay_ms=RETRY_MS)
         if missing < 0:

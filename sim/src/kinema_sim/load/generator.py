@@ -1,7 +1,7 @@
 """The load on a cluster: users by application and moment, and what every pod uses because of them."""
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kinema_sim.engine.kinds import NODE, POD
 from kinema_sim.engine.objects import (
@@ -207,6 +207,16 @@ class LoadGenerator:
                 served = self._usage(self._ready(), {name: self._flow(app, able) for name, app in self.apps.items()})
             self._used = now, self._shared(served)
         return self._used[1]
+
+    def memory(self, pods: Iterable[Obj]) -> dict[Key, int]:
+        """Give the bytes that each of these pods uses right now; those that do not run are left out.
+
+        Where no application is under load, what a pod holds does not depend on others.
+        """
+        if self.apps:
+            used = self.usage()
+            return {key: used[key].memory_bytes for pod in pods if (key := key_of(pod)) in used}
+        return {key_of(pod): self._usage_of(pod, {}, {}).memory_bytes for pod in pods if is_running(pod)}
 
     def _usage(self, ready: Mapping[Key, int], flows: Mapping[str, Flow]) -> dict[Key, Usage]:
         return {key_of(pod): self._usage_of(pod, ready, flows) for pod in self._store.each(POD) if is_running(pod)}
