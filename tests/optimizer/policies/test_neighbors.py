@@ -131,6 +131,14 @@ def test_what_is_sold_out_is_not_bought() -> None:
     assert len(plan.unplaced) == 1
 
 
+def test_bought_nodes_are_those_that_the_plan_boots() -> None:
+    """With their offers, as who executes the steps without the plan needs them."""
+    state = cluster(node("n1"), deployed("old", ["n1"], cpu=4000), deployed("new", [None] * 2, cpu=4000))
+    found = ClusterAutoscaler().propose(state, (offer(),), NOW)
+    assert len(found.bought) == 2
+    assert found.bought == {one.name: one.offer for one in found.plan.nodes if one.action == "boot"}
+
+
 @pytest.mark.parametrize(("cpu", "left"), [(1000, 1), (1010, 2)])
 def test_a_node_goes_up_to_half_of_its_use(cpu: int, left: int) -> None:
     """Nodes with up to 50 % of CPU and memory requested are drained when their pods fit elsewhere."""

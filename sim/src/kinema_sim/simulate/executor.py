@@ -128,7 +128,7 @@ class Neighbor:
 
         A plan has to place them; the system orders when they wait, and fewer do where others have left by then.
         """
-        offers = {node.name: node.offer for node in proposal.plan.nodes if node.action == "boot"}
+        offers = proposal.bought
         removes = False
         for step in proposal.steps:
             if removes and step.bought and not step.removed:

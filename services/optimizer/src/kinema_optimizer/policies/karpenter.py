@@ -577,9 +577,6 @@ def _cheaper(world: World, nodes: Sequence[int], options: Flags) -> Flags:
 
 def _below(world: World, limit: int, options: Flags) -> Flags:
     """Return the options of machine types that cost less in each of their zones."""
-    worst: dict[tuple[str, bool], int] = {}
-    for offer in np.flatnonzero(options).tolist():
-        site = world.templates[offer]
-        worst[site.machine, site.spot] = max(worst.get((site.machine, site.spot), 0), site.price)
-    kept = [worst.get((site.machine, site.spot), limit) < limit for site in world.templates]
-    return np.asarray(options & np.array(kept, dtype=np.bool_))
+    worst = np.zeros(len(options), dtype=np.int64)
+    np.maximum.at(worst, world.template_type[options], world.template_price[options])
+    return np.asarray(options & (worst[world.template_type] < limit))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Final, Literal, Protocol
 
 from kinema_core.events import (
@@ -41,12 +42,42 @@ class Step:
     evictions: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Proposal:
-    """Result of a policy. The plan counts net moves; the evictions of the steps may be more."""
+    """Result of a policy: the steps that it takes, and the state of the cluster after them, which is not changed again.
 
-    plan: Plan
+    The plan counts net moves; the evictions of the steps may be more.
+    """
+
+    world: World
     steps: tuple[Step, ...]
+    name: str
+    """Of the policy."""
+    solve: Solve | None = None
+    """Of a policy that solves a model."""
+
+    def __eq__(self, other: object) -> bool:
+        """Compare what is proposed: plan and steps."""
+        return isinstance(other, Proposal) and (self.plan, self.steps) == (other.plan, other.steps)
+
+    def __hash__(self) -> int:
+        """Return a hash of the steps, which are few."""
+        return hash((self.name, self.steps))
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Return the plan that leads from the cluster to that state, made when it is asked for."""
+        return _plan(self.world, name=self.name, solve=self.solve)
+
+    @property
+    def bought(self) -> Mapping[str, str]:
+        """Return the offers of the new nodes that are there in the end, by node."""
+        sites = enumerate(self.world.sites)
+        return {
+            site.name: site.offer.name
+            for index, site in sites
+            if site.node is None and site.offer is not None and self.world.alive[index]
+        }
 
     @property
     def evictions(self) -> int:
@@ -70,14 +101,18 @@ class Repacking(Protocol):
 
 
 def proposal(world: World, steps: Sequence[Step], *, name: str, solve: Solve | None = None) -> Proposal:
-    """Return the plan that leads from the cluster to the world's state; `solve` of a policy that solves a model."""
+    """Return what a policy proposes that has taken these steps in the world; `solve` of one that solves a model."""
+    return Proposal(world, tuple(steps), name, solve)
+
+
+def _plan(world: World, *, name: str, solve: Solve | None) -> Plan:
     placements = _placements(world)
     nodes = _nodes(world)
     before = sum(_micro(node) for node in nodes if node.action != "boot")
     after = sum(_micro(node) for node in nodes if node.action != "delete")
     moves = sum(item.source is not None and item.source != item.to for item in placements)
     changed = moves > 0 or any(node.action != "keep" for node in nodes)
-    plan = Plan(
+    return Plan(
         status="feasible" if changed else "nothing-better",
         cost=Cost(before=before / MICRO, after=after / MICRO, lower_bound=0.0, gap=None if after else 0.0),
         nodes=nodes,
@@ -94,7 +129,6 @@ def proposal(world: World, steps: Sequence[Step], *, name: str, solve: Solve | N
         objective="cost",
         base_version=world.cluster.version,
     )
-    return Proposal(plan, tuple(steps))
 
 
 def _micro(node: PlanNode) -> int:

@@ -104,16 +104,32 @@ def kinds_of(
     known: dict[tuple[object, ...], int] = {}
     kinds: list[Kind] = []
     kind_of: dict[str, int] = {}
+    last: dict[str, int] = {}
     for pod in pods:
         owner = pod.owner.uid if pod.owner else pod.uid
-        key = (pod.namespace, owner, pod.labels, pod.annotations, pod.rules, pod.requests, pod.priority)
-        if key not in known:
-            amounts = asked(pod)
-            requests = np.array([amounts.get(name, 0) for name in resources], dtype=np.int64)
-            known[key] = len(kinds)
-            kinds.append(Kind(known[key], pod, requests, np.flatnonzero(requests), _volume_places(cluster, pod)))
-        kind_of[pod.key] = known[key]
+        before = last.get(owner)  # most pods are like the one before: to compare takes less than to hash
+        if before is None or not _alike(kinds[before].pod, pod):
+            key = (pod.namespace, owner, pod.labels, pod.annotations, pod.rules, pod.requests, pod.priority)
+            if key not in known:
+                amounts = asked(pod)
+                requests = np.array([amounts.get(name, 0) for name in resources], dtype=np.int64)
+                known[key] = len(kinds)
+                kinds.append(Kind(known[key], pod, requests, np.flatnonzero(requests), _volume_places(cluster, pod)))
+            last[owner] = known[key]
+        kind_of[pod.key] = last[owner]
     return tuple(kinds), kind_of
+
+
+def _alike(one: Pod, other: Pod) -> bool:
+    """Return whether the scheduler cannot distinguish two pods of one owner."""
+    return (
+        one.namespace == other.namespace
+        and one.labels == other.labels
+        and one.annotations == other.annotations
+        and one.rules == other.rules
+        and one.requests == other.requests
+        and one.priority == other.priority
+    )
 
 
 def _volume_places(cluster: Cluster, pod: Pod) -> tuple[tuple[NodeTerm, ...], ...]:
@@ -203,6 +219,11 @@ class World:
             [vector(site.room, self.resources) for site in self.templates], dtype=np.int64
         ).reshape(-1, len(self.resources))
         self.template_price: Ints = np.array([site.price for site in self.templates], dtype=np.int64)
+        types: dict[tuple[str, bool], int] = {}
+        self.template_type: Ints = np.array(
+            [types.setdefault((site.machine, site.spot), len(types)) for site in self.templates], dtype=np.int64
+        )
+        """(O,): numbers that are equal for offers of one machine type and capacity type."""
         self._limited = any(draws(offer) for offer in self.offers)
         self.empties = False
         """Nodes are emptied first and bought later: what is on sale counts as a domain for spread, too."""
