@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -32,7 +33,7 @@ from kinema_core.events import (
     Requirement,
 )
 from kinema_core.events import NodeTerm as Term
-from kinema_core.model.mobility import MobilityOptions, mobility, spot_allowed
+from kinema_core.model.mobility import MobilityOptions, mobility, next_end_of_protection, spot_allowed
 from kinema_core.model.vocabulary import parse_duration
 
 HOUR_AGO = NOW - timedelta(hours=1)
@@ -253,6 +254,21 @@ def test_a_protection_ends_with_time() -> None:
     assert "shop/web-0" in mobility(on, NOW + timedelta(minutes=29)).held
     assert "shop/web-0" not in mobility(on, NOW + timedelta(minutes=30)).held
     assert "shop/web-0" in mobility(on, NOW).held
+
+
+def test_the_time_alone_changes_nothing_while_no_protection_ends() -> None:
+    """Of a pod and of a node: before, between and after the two ends the answer is one and the same."""
+    marks = {"karpenter.sh/do-not-disrupt": "90m"}
+    on = cluster(
+        msgspec.structs.replace(node("n1", annotations={"karpenter.sh/do-not-disrupt": "100m"}), created=HOUR_AGO),
+        deployed("web", ["n1"], pod_annotations=marks, started=HOUR_AGO),
+    )
+    found = [mobility(on, NOW + timedelta(minutes=minutes)) for minutes in (0, 29, 30, 39, 40, 400)]
+    assert [one is other for one, other in pairwise(found)] == [True, False, True, False, True]
+    assert ["shop/web-0" in one.held for one in found[::2]] == [True, False, False]
+    assert [one.deletable["n1"] is None for one in found[::2]] == [False, False, True]
+    ends = [next_end_of_protection(on, NOW + timedelta(minutes=minutes)) for minutes in (29, 30, 40)]
+    assert ends == [NOW + timedelta(minutes=30), NOW + timedelta(minutes=40), None]
 
 
 def test_do_not_move_may_stand_on_the_deployment() -> None:

@@ -6,9 +6,11 @@ whatever restricts placement in a way that is not modeled. Whatever could not be
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
@@ -35,6 +37,7 @@ from kinema_core.model.vocabulary import (
     CONTROL_PLANE,
     DO_NOT_DISRUPT,
     SCALE_DOWN_DISABLED,
+    end_of_protection,
     forbids,
     protection,
 )
@@ -49,6 +52,7 @@ __all__ = [
     "listed",
     "listed_by_key",
     "mobility",
+    "next_end_of_protection",
     "spot_allowed",
 ]
 
@@ -74,20 +78,34 @@ class Mobility:
 def mobility(cluster: Cluster, now: datetime, options: MobilityOptions = _DEFAULTS) -> Mobility:
     """Return what may move in this cluster at the time `now`; near-linear in pods, nodes and budgets.
 
-    Asked again at once for the same cluster, time and options, it answers from memory.
+    Asked again for the same cluster and options, it answers from memory for as long as no protection ends.
     """
-    last = _last_answer(cluster)
-    question = (now, options)
-    if question not in last:
-        last.clear()
-        last[question] = _mobility(cluster, now, options)
-    return last[question]
+    known, ended = _known(cluster), bisect_right(_ends_of_protections(cluster), now)
+    last = known.get(options)
+    if last is None or last[0] != ended:
+        last = known[options] = ended, _mobility(cluster, now, options)
+    return last[1]
 
 
 @derived
-def _last_answer(_: Cluster) -> dict[tuple[datetime, MobilityOptions], Mobility]:
-    """Holds one answer at most: a state that does not change for hours is asked about every few seconds."""
+def _known(_: Cluster) -> dict[MobilityOptions, tuple[int, Mobility]]:
+    """Holds the last answer by options, and how many protections had ended: all that the time decides."""
     return {}
+
+
+@derived
+def _ends_of_protections(cluster: Cluster) -> tuple[datetime, ...]:
+    """Return when protections of pods and nodes end that last for a while, the first one first."""
+    pods = ((pod.annotations.get(DO_NOT_DISRUPT), pod.started) for pod in cluster.pods)
+    nodes = ((node.annotations.get(DO_NOT_DISRUPT), node.created) for node in cluster.nodes)
+    found = (end_of_protection(value, start=start) for value, start in chain(pods, nodes) if value is not None)
+    return tuple(sorted(end for end in found if end is not None))
+
+
+def next_end_of_protection(cluster: Cluster, now: datetime) -> datetime | None:
+    """Return when the next protection ends, and more may move although nothing else has changed; None: none ends."""
+    ends = _ends_of_protections(cluster)
+    return next(iter(ends[bisect_right(ends, now) :]), None)
 
 
 def _mobility(cluster: Cluster, now: datetime, options: MobilityOptions) -> Mobility:

@@ -133,4 +133,11 @@ def protection(value: str | None, *, start: datetime | None, now: datetime) -> s
         return None
     if start is None:
         return f"{DO_NOT_DISRUPT} protects it for {value} from a start that is not known yet"
-    return f"{DO_NOT_DISRUPT} protects it until {(start + duration).isoformat()}" if now < start + duration else None
+    until = end_of_protection(value, start=start)
+    return f"{DO_NOT_DISRUPT} protects it until {until.isoformat()}" if until is not None and now < until else None
+
+
+def end_of_protection(value: str, *, start: datetime | None) -> datetime | None:
+    """Return when a `do-not-disrupt` annotation no longer protects; None where that is no question of time."""
+    duration = parse_duration(value.strip())
+    return start + duration if duration and start is not None else None

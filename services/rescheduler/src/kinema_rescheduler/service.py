@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, get_args
+from typing import Final, Protocol, get_args
 
 import structlog
 
@@ -53,6 +53,7 @@ from kinema_rescheduler.kubernetes.janitor import Janitor, Tidied, marked_object
 from kinema_rescheduler.kubernetes.landing import LandingKeeper
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.moves.landing import landing_steps
+from kinema_rescheduler.plan.context import Wait
 from kinema_rescheduler.plan.decide import current
 from kinema_rescheduler.providers.base import Catalog, Provider
 from kinema_rescheduler.providers.catalog import catalog_event
@@ -75,12 +76,21 @@ _LANDING_SECONDS: Final = 0.3
 _IDLE: Final = timedelta(seconds=1)
 """Cluster time after which Kinema decides again though nothing was read: deadlines pass."""
 
+_WAIT: Final = timedelta(seconds=60)
+"""Longest cluster time for which a decision to wait is not made again while nothing is read."""
 _UNTIDY: Final = timedelta(seconds=30)
 """Cluster time between two looks for marks of plans that are not executed."""
 _CATALOG_AGAIN: Final = timedelta(seconds=10)
 """Cluster time after which a catalog that cannot be used is read again, where that comes before its usual time."""
 
 _LOG = structlog.get_logger()
+
+
+class StateSource(Protocol):
+    """Reader of the newest cluster state."""
+
+    async def read(self) -> tuple[Cluster, int] | None:
+        """Return the state and its version; None while it is unknown, incomplete or old. Raises BusError."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +105,8 @@ class Dependencies:
     """Leads new pods to their planned nodes while a lease is held; None: they only prefer them."""
     janitor: Janitor | None = None
     """Removes the marks of plans that are not in the log; None: they stay."""
+    state: StateSource | None = None
+    """Reader of the cluster state; None: the stream STATE is followed."""
     report: Report = report_nothing
     """Receives each event that this service publishes."""
     fault: Callable[[str], None] = faultpoint
@@ -136,8 +148,10 @@ class Rescheduler:
         self._cost = gauge(health.registry, "kinema_cluster_cost_usd_per_hour").labels(
             service=NAME, cluster=settings.runtime.cluster
         )
+        self._shown: tuple[Cluster, Event | None] | None = None
+        """State and catalog of which the cost is shown."""
         self._reading = LogReader(bus)
-        self._state = StateReader(
+        self._state: StateSource = dependencies.state or StateReader(
             bus,
             clock,
             initial=Cluster(),
@@ -155,6 +169,8 @@ class Rescheduler:
         """Outcomes wait while a decision is read, made and written: it was made on all that lies before it."""
         self._decided_on: tuple[int, int, datetime] | None = None
         """Log position, state version and time of the last decision."""
+        self._waits: tuple[int, Cluster, datetime, timedelta | None] | None = None
+        """Log position, state and time of a decision to wait, and for how long it holds."""
         self._blind_since: datetime | None = None
         """Time since which the state is not known."""
         self._catalog_due: datetime | None = None
@@ -255,6 +271,7 @@ class Rescheduler:
         async with self._writing:
             if not await self._reading.read():
                 await self._drop_tasks()  # their plans are not in the log
+                self._waits = None
             self._check_fencing(lease)
             await self._restate()
             await self._resume()
@@ -269,13 +286,7 @@ class Rescheduler:
             if not self._worth_deciding(version):
                 return
             self._show_cost(cluster)
-            events = decided(
-                self._reading.journal,
-                cluster,
-                now=self._clock.now(),
-                limits=self._settings.limits,
-                fencing=lease.revision,
-            )
+            events = () if self._still_waits(cluster) else self._decide(cluster, lease)
             if events:
                 await self._publish(events, lease, cluster)
                 await self._reading.read()
@@ -302,7 +313,10 @@ class Rescheduler:
 
     def _show_cost(self, cluster: Cluster) -> None:
         """Show what the nodes cost now; nothing while one has no price, or before the catalog is known."""
-        catalog = self._reading.journal.catalog
+        catalog, shown = self._reading.journal.catalog, self._shown
+        if shown is not None and shown[0] is cluster and shown[1] is catalog:
+            return
+        self._shown = cluster, catalog
         cost = math.nan
         if catalog is not None and isinstance(catalog.body, CatalogPublished) and cluster.version:
             offers = catalog.body.offers
@@ -339,6 +353,29 @@ class Rescheduler:
             return False
         self._decided_on = (self._reading.position, version, now)
         return True
+
+    def _decide(self, cluster: Cluster, lease: Lease) -> tuple[Event, ...]:
+        """Return what to publish next; where that is nothing, note for how long."""
+        now, wait = self._clock.now(), Wait()
+        events = decided(
+            self._reading.journal,
+            cluster,
+            now=now,
+            limits=self._settings.limits,
+            fencing=lease.revision,
+            wait=wait,
+        )
+        self._waits = None if events else (self._reading.position, cluster, now, wait.left)
+        return events
+
+    def _still_waits(self, cluster: Cluster) -> bool:
+        """Return whether the last decision was to wait, nothing was read since, and no time of it is over."""
+        if self._waits is None:
+            return False
+        position, known, since, left = self._waits
+        if position != self._reading.position or known is not cluster:
+            return False
+        return self._clock.now() - since < (_WAIT if left is None else min(left, _WAIT))
 
     async def _publish(self, events: tuple[Event, ...], lease: Lease, cluster: Cluster) -> None:
         """Publish decisions; intents only while no other process has published one since the last read."""

@@ -27,7 +27,7 @@ from kinema_core.runtime.envelope import answer
 from kinema_rescheduler.journal.execution import FOLLOWED, Journal, fold
 from kinema_rescheduler.moves.decision import Blocked
 from kinema_rescheduler.names import is_verdict
-from kinema_rescheduler.plan.context import Decision
+from kinema_rescheduler.plan.context import Decision, Wait
 from kinema_rescheduler.plan.decide import blocked, current, decide
 from kinema_rescheduler.plan.limits import Limits
 
@@ -39,12 +39,14 @@ def event_of(body: Decision | StepSucceeded, *, cause: Event, name: str, now: da
     return answer(body, cause=cause, service=NAME, n=name, now=now, state=state)
 
 
-def decided(journal: Journal, cluster: Cluster, *, now: datetime, limits: Limits, fencing: int) -> tuple[Event, ...]:
-    """Return what to publish next, decided on a journal and a state at a time."""
+def decided(
+    journal: Journal, cluster: Cluster, *, now: datetime, limits: Limits, fencing: int, wait: Wait | None = None
+) -> tuple[Event, ...]:
+    """Return what to publish next, decided on a journal and a state at a time; `wait` as in `decide`."""
     execution = current(journal, cluster)
     if execution is None:
         return ()
-    bodies = decide(journal, _as_sold(journal, cluster), now, limits=limits, fencing=fencing)
+    bodies = decide(journal, _as_sold(journal, cluster), now, limits=limits, fencing=fencing, wait=wait)
     return tuple(
         event_of(body, cause=execution.cause, name=_name(body), now=now, state=cluster.version) for body in bodies
     )

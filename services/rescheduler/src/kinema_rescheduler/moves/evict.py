@@ -72,7 +72,7 @@ def _begin(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDec
     claim = claimed(ctx, victim)
     if claim is not None:
         return blocked(ctx, movers, "quota", claim)
-    if not movers.healthy or _paused_until(ctx, victim.key) > ctx.now:
+    if not movers.healthy or ctx.ahead(_paused_until(ctx, victim.key)):
         return blocked(ctx, movers, "not-ready", "not all of its pods are Ready: none is evicted")
     step = Step(
         id=unit_id("evict", movers.key, number),
@@ -119,7 +119,7 @@ def _refused(ctx: ExecutionContext, movers: WorkloadMoves, progress: Progress) -
     victim = ctx.cluster.pods_by_uid.get(progress.step.pods[0])
     if victim is None or ctx.stopping:
         return OVER
-    if not movers.healthy or _paused_until(ctx, victim.key) > ctx.now:
+    if not movers.healthy or ctx.ahead(_paused_until(ctx, victim.key)):
         return WAIT
     return _attempt(ctx, victim, progress.step)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
@@ -26,7 +26,14 @@ from kinema_core.events import (
 )
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import node_admits
-from kinema_core.model.mobility import Mobility, MobilityOptions, is_resident, listed, mobility
+from kinema_core.model.mobility import (
+    Mobility,
+    MobilityOptions,
+    is_resident,
+    listed,
+    mobility,
+    next_end_of_protection,
+)
 from kinema_rescheduler.journal.execution import Execution, Progress, Verdict
 from kinema_rescheduler.names import ABORT, REPLAN, keep_id, skip_id, taint_id, unfit_id, unit_id, untaint_id
 from kinema_rescheduler.plan.closing import Closing, closings_of, most_closed
@@ -37,6 +44,18 @@ REFUSALS: Final = frozenset({"stock-out", "quota", "permission", "denied", "inva
 """Refusals of a provider that mean that Kinema made no node; `conflict`: another client has a node of that name."""
 Decision: TypeAlias = StepStarted | StepFailed | ExecutionCompleted | ExecutionAborted
 """What the rescheduler decides; the outcome of an effect is published by the code that tried it."""
+
+
+@dataclass
+class Wait:
+    """Time for which an answer stays the same while nothing else changes than the time."""
+
+    left: timedelta | None = None
+    """None: for good."""
+
+    def note(self, left: timedelta) -> None:
+        """Take note of something that will hold, or hold no more, after this time."""
+        self.left = left if self.left is None else min(left, self.left)
 
 
 @dataclass(frozen=True)
@@ -52,6 +71,8 @@ class ExecutionContext:
     """Lease revision of the process that decides."""
     offers: tuple[Offer, ...] = ()
     """What could be bought; nothing where the cluster's own autoscaler buys."""
+    wait: Wait = field(default_factory=Wait, compare=False)
+    """Where every question about the time is noted that will have another answer later."""
 
     # --- the plan and the state
 
@@ -63,6 +84,9 @@ class ExecutionContext:
     @cached_property
     def mobility(self) -> Mobility:
         """Return what may move and be deleted, by the rules of now."""
+        end = next_end_of_protection(self.cluster, self.now)
+        if end is not None:
+            self.wait.note(end - self.now)
         return mobility(self.cluster, self.now, MobilityOptions(move_jobs=self.limits.move_jobs, hold_restless=False))
 
     @cached_property
@@ -328,7 +352,20 @@ class ExecutionContext:
 
     def passed(self, since: datetime | None, seconds: float) -> bool:
         """Return whether more than so many seconds have passed since then."""
-        return since is not None and self.now - since > timedelta(seconds=seconds)
+        if since is None:
+            return False
+        left = timedelta(seconds=seconds) - (self.now - since)
+        if left < timedelta():
+            return True
+        self.wait.note(left)
+        return False
+
+    def ahead(self, moment: datetime) -> bool:
+        """Return whether a moment has yet to come."""
+        if moment <= self.now:
+            return False
+        self.wait.note(moment - self.now)
+        return True
 
     @cached_property
     def units(self) -> Mapping[str, int]:
@@ -349,7 +386,9 @@ class ExecutionContext:
             return (self._attempt(step, 1),)
         if before.state != "failed" or not before.retry:
             return ()
-        if before.since(self.now) < timedelta(seconds=self.limits.pause_seconds(before.attempt)):
+        pause = timedelta(seconds=self.limits.pause_seconds(before.attempt)) - before.since(self.now)
+        if pause > timedelta():
+            self.wait.note(pause)
             return ()
         return (self._attempt(step, before.attempt + 1),)
 

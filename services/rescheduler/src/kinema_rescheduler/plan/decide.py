@@ -29,7 +29,7 @@ from kinema_rescheduler.moves.decision import Blocked
 from kinema_rescheduler.moves.scheduling import advance
 from kinema_rescheduler.moves.waiting import kept_waiting
 from kinema_rescheduler.names import DISRUPTED, REPLAN, ROLL_STUCK, keep_id, taint_id, untaint_id
-from kinema_rescheduler.plan.context import Decision, ExecutionContext
+from kinema_rescheduler.plan.context import Decision, ExecutionContext, Wait
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.plan.phases import (
     Phase,
@@ -82,7 +82,9 @@ def _still_right(event: Event, cluster: Cluster, closed: str) -> bool:
     return all(is_resident(cluster, pod) for pod in cluster.pods_by_node.get(node.name, ()))
 
 
-def decide(journal: Journal, cluster: Cluster, now: datetime, *, limits: Limits, fencing: int) -> tuple[Decision, ...]:
+def decide(
+    journal: Journal, cluster: Cluster, now: datetime, *, limits: Limits, fencing: int, wait: Wait | None = None
+) -> tuple[Decision, ...]:
     """Return the next intents and verdicts of the current execution, or its end; nothing while it can only wait.
 
     Without a state an execution that has begun is aborted, and what the journal names is reverted: marks must not stay
@@ -94,6 +96,7 @@ def decide(journal: Journal, cluster: Cluster, now: datetime, *, limits: Limits,
         now: cluster time; recorded with the answer.
         limits: what the operator set.
         fencing: lease revision of the process that decides, stamped on everything.
+        wait: notes for how long the answer stays the same while nothing else changes than the time.
     """
     execution = current(journal, cluster)
     if execution is None:
@@ -108,6 +111,7 @@ def decide(journal: Journal, cluster: Cluster, now: datetime, *, limits: Limits,
         limits=limits,
         fencing=fencing,
         offers=_sold(journal.catalog),
+        wait=wait or Wait(),
     )
     stale = _stale(ctx) if not execution.steps else None
     if stale is not None:
