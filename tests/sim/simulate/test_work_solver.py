@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from tests.support.builders import LONG_AGO, NOW, deployed, node, offer
 from tests.support.planning import unguarded
 
 from kinema_core.events import Autoscaler, AutoscalerMetric, NoPlanFound, Plan
-from kinema_core.model.cluster import from_objects
+from kinema_core.model.cluster import all_objects, from_objects
 from kinema_core.model.vocabulary import DO_NOT_DISRUPT
-from kinema_optimizer.process.job import Job
+from kinema_optimizer.process.job import Job, solve
+from kinema_optimizer.solvers.stopping import WorkStop
 from kinema_sim.simulate.pipeline import WorkSolver
 
 
@@ -78,3 +80,18 @@ def test_protection_that_ends_with_time_is_solved_anew() -> None:
     assert isinstance(first, NoPlanFound)
     assert isinstance(second, Plan)
     assert second.moves == 1
+
+
+def test_what_constraints_cost_is_not_worked_out() -> None:
+    """No figure of a simulation needs it; the plan is the same without."""
+    job = asked(used=40)
+    marks = {DO_NOT_DISRUPT: "true"}
+    held = [*deployed("db", ["n3"], pod_annotations=marks), *deployed("mq", ["n4"], pod_annotations=marks)]
+    objects = [*all_objects(job.cluster), node("n3", price="0.17"), node("n4", price="0.17"), *held]
+    job = replace(job, cluster=from_objects(objects, version=1))
+    priced, plan = solve(job, WorkStop(5)), answers(job)[0]
+    assert isinstance(priced, Plan)
+    assert isinstance(plan, Plan)
+    assert priced.constraint_costs
+    assert not plan.constraint_costs
+    assert (plan.nodes, plan.placements, plan.steps) == (priced.nodes, priced.placements, priced.steps)

@@ -58,7 +58,7 @@ from kinema_optimizer.process.job import Job, solve
 from kinema_optimizer.service import Optimizer
 from kinema_optimizer.settings import PolicyName, PolicySettings
 from kinema_optimizer.settings import Settings as OptimizerSettings
-from kinema_optimizer.solvers.stopping import WorkStop
+from kinema_optimizer.solvers.stopping import PRICING, StopReason, WorkStop
 from kinema_predictor.logic.history import History
 from kinema_predictor.service import Predictor
 from kinema_predictor.settings import Settings as PredictorSettings
@@ -267,6 +267,26 @@ class Source:
         return self._view.contents()
 
 
+class Published:
+    """The state as the observer has published it: what all services of this process would fold alike is folded once."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    async def read(self) -> tuple[Cluster, int] | None:
+        """Return the state and its version; None before the first one."""
+        cluster = self._observer.cluster
+        return None if cluster is None else (cluster, cluster.version)
+
+
+class PlanStop(WorkStop):
+    """Ends every phase after so many callbacks; what constraints cost is not worked out, as no figure needs it."""
+
+    def ends(self, iteration: int, coming: str = "") -> StopReason | None:
+        """See `StopRule`."""
+        return "work-limit" if coming == PRICING else super().ends(iteration, coming)
+
+
 @dataclass
 class WorkSolver:
     """A solver that stops after an amount of work, and does not solve what it has just solved."""
@@ -279,7 +299,7 @@ class WorkSolver:
         key = _digest(job)
         if key not in self._known:
             self._known.clear()
-            self._known[key] = solve(job, WorkStop(self.work))
+            self._known[key] = solve(job, PlanStop(self.work))
         found = self._known[key]
         if isinstance(found, Plan):
             return msgspec.structs.replace(found, base_version=job.cluster.version)
@@ -380,7 +400,7 @@ class Pipeline:
             health=Health("rescheduler", NAME),
             writer=KubernetesWriter(FencedClient(SimApi(sim, self._fence, lend), self._fence)),
             provider=InProcessProvider(sim, self._fence),
-            dependencies=Dependencies(fence=self._fence),
+            dependencies=Dependencies(fence=self._fence, state=Published(self._observer)),
         )
         self._lease: Lease | None = None
         self._position = 0
