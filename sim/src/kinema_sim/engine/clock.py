@@ -43,11 +43,15 @@ class Loop:
         self.now_ms = start_ms
         self._heap: list[tuple[int, int, int, Callable[[], None]]] = []
         self._counter = 0
+        self._stamped = (-1, "")
 
     @property
     def now(self) -> str:
         """The virtual time as Kubernetes writes it."""
-        return stamp(self.now_ms)
+        second = self.now_ms // 1000
+        if self._stamped[0] != second:
+            self._stamped = second, stamp(self.now_ms)
+        return self._stamped[1]
 
     def at(self, time_ms: int, action: Callable[[], None], *, priority: int = 0) -> None:
         """Run an action at a virtual time; a time in the past means now."""

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
-    """One kind of object and how the API speaks of it.
+    """One kind of object and how the API speaks of it; each is there once, and known by its identity.
 
     Attributes:
         group: API group, empty for the core group.

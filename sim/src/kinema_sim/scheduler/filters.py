@@ -50,7 +50,7 @@ def taints(pod: PodInfo, node: NodeInfo) -> str | None:
 def affinity(pod: PodInfo, node: NodeInfo) -> str | None:
     """The node selector and one required node affinity term must match."""
     labels = node.labels
-    if any(labels.get(key) != value for key, value in pod.node_selector.items()):
+    if pod.node_selector and any(labels.get(key) != value for key, value in pod.node_selector.items()):
         return "node(s) didn't match Pod's node affinity/selector"
     if pod.required is not None and not any(match_node_term(term, node.node) for term in pod.required):
         return "node(s) didn't match Pod's node affinity/selector"

@@ -53,6 +53,8 @@ def balanced(pod: PodInfo, nodes: Sequence[NodeInfo], _: Books) -> list[int]:
 
 def node_preference(pod: PodInfo, nodes: Sequence[NodeInfo], _: Books) -> list[int]:
     """Add the weights of the preferred node affinity terms that match, the best node getting MAX."""
+    if not pod.preferred:
+        return [0] * len(nodes)
     raw = [
         sum(int(entry["weight"]) for entry in pod.preferred if match_node_term(entry["preference"], node.node))
         for node in nodes
@@ -69,6 +71,8 @@ def soft_taints(pod: PodInfo, nodes: Sequence[NodeInfo], _: Books) -> list[int]:
             for taint in node.taints
             if taint["effect"] == "PreferNoSchedule" and not tolerates(pod.tolerations, taint)
         )
+        if node.taints
+        else 0
         for node in nodes
     ]
     worst = max(raw, default=0)
