@@ -243,6 +243,8 @@ class Books:
         """Rises with every change of a node, or of what its pods request."""
         self._where: dict[Key, str] = {}
         self.pending: dict[Key, PodInfo] = {}
+        self._seeking: set[Key] = set()
+        """Pending pods that have to be near others."""
         self.anti: dict[Key, tuple[PodInfo, str]] = {}
         self.liking: dict[Key, tuple[PodInfo, str]] = {}
 
@@ -305,6 +307,7 @@ class Books:
         key, gone = key_of(change.new), change.type == "DELETED" or is_finished(change.new)
         old_node = self._where.pop(key, None)
         self.pending.pop(key, None)
+        self._seeking.discard(key)
         if old_node is not None:
             self._nodes[old_node].take(key)
             self.anti.pop(key, None)
@@ -314,6 +317,8 @@ class Books:
         info, node = read_pod(change.new), node_of(change.new)
         if not node:
             self.pending[key] = info
+            if info.affinity:
+                self._seeking.add(key)
             return old_node is None and change.type == "ADDED"
         self._where[key] = node
         self._nodes.setdefault(node, NodeInfo(node)).put(info)
@@ -321,7 +326,7 @@ class Books:
             self.anti[key] = info, node
         if info.liked or info.affinity:
             self.liking[key] = info, node
-        return old_node is None and any(waiting.affinity for waiting in self.pending.values())
+        return old_node is None and bool(self._seeking)
 
 
 def _same_for_scheduling(old: Obj, new: Obj) -> bool:
