@@ -93,7 +93,7 @@ def test_a_resize_changes_nothing_else() -> None:
         resize(sim.api, "shop", pod["metadata"]["name"], patch=Patch(body, STRATEGIC_PATCH))
     assert refused.value.code == 422
     with pytest.raises(ApiError) as missing:
-        resize(sim.api, "shop", "nobody", patch=Patch(body, STRATEGIC_PATCH))
+        resize(sim.api, "shop", "absent", patch=Patch(body, STRATEGIC_PATCH))
     assert missing.value.code == 404
 
 

@@ -257,6 +257,8 @@ def test_settings_that_no_service_would_take(text: str, said: str, tmp_path: Pat
     [
         ("optimizer: {planning: {min_savings_fraction: 0.2}}", "differ in min_savings_fraction (0.2 and 0.1);"),
         ("decider: {limits: {spot: {max_share: 0.5}}}", "differ in spot ("),
+        ("rescheduler: {limits: {resize_in_place: false}}", "rescheduler differ in resize_in_place (true and false);"),
+        ("rescheduler: {limits: {refused_seconds: 20}}", ""),
         ("decider: {limits: {approval: automatic, windows: [{days: [sat]}]}}", ""),
         ("{optimizer: {planning: {redundancy: false}}, decider: {limits: {redundancy: false}}}", ""),
     ],
@@ -264,7 +266,7 @@ def test_settings_that_no_service_would_take(text: str, said: str, tmp_path: Pat
 def test_settings_that_two_services_need_alike(
     text: str, differ: str, options: UpOptions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One warning names where optimizer and decider differ, before anything is started."""
+    """One warning names where the services differ, before anything is started."""
     file = tmp_path / "settings.yaml"
     file.write_text(text)
     _pipeline_options(replace(options, settings=file))

@@ -115,11 +115,11 @@ async def test_a_wait_ends_with_the_patience_for_it(trouble: Callable[[World], N
 
 async def test_a_wait_has_no_effect_on_when_things_happen(monkeypatch: pytest.MonkeyPatch) -> None:
     """With and without it every event comes at the same second."""
-    told = []
+    logs = []
     for _ in range(2):
         world = World(*fragmented_plan(), limits=Limits(pods_ready_seconds=90))
         never_ready(world)
         await world.run()
-        told.append(world.told())
+        logs.append(world.told())
         monkeypatch.setattr(Rescheduler, "_still_waits", lambda *_: False)
-    assert told[0] == told[1]
+    assert logs[0] == logs[1]

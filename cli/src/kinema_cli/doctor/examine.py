@@ -137,12 +137,12 @@ async def _state(settings: RuntimeSettings) -> Finding:
 
 
 async def _agreement(bus: Bus) -> list[Finding]:
-    """Compare the settings with which optimizer and decider started last; nothing where they agree."""
+    """Compare the settings with which the services started last; nothing where they agree."""
     settings: dict[str, dict[str, Any]] = {}
     async for item in bus.read("LOG", kinds=("service-started",)):
         if isinstance(item, Stored) and isinstance(item.event.body, ServiceStarted):
             settings[item.event.body.service] = msgspec.json.decode(item.event.body.settings)
-    differs = disagreement(settings.get("optimizer", {}), settings.get("decider", {}))
+    differs = disagreement(settings)
     return [Finding("settings", "warn", differs, REMEDY)] if differs else []
 
 

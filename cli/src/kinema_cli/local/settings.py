@@ -117,14 +117,15 @@ def read_service_settings(path: Path, supplied: Mapping[str, Mapping[str, object
 
 
 def disagreement_of(settings: Mapping[str, Mapping[str, object]]) -> str:
-    """Return where optimizer and decider would differ that should not, by the checked settings of each service."""
+    """Return where services would differ that should not, by the checked settings of each service."""
 
     def whole(service: str) -> dict[str, Any]:
         kind = import_module(f"kinema_{service}.settings").Settings
-        given = {**settings.get(service, {}), "runtime": {"cluster": "checked"}}
+        provider = {"provider": {"kind": "sim", "url": "http://checked"}} if service == "rescheduler" else {}
+        given = {**provider, **settings.get(service, {}), "runtime": {"cluster": "checked"}}
         return dict(msgspec.to_builtins(msgspec.convert(given, kind)))
 
-    return disagreement(whole("optimizer"), whole("decider"))
+    return disagreement({service: whole(service) for service in ("optimizer", "decider", "rescheduler")})
 
 
 def prometheus_setting(settings: Mapping[str, Mapping[str, Any]]) -> PrometheusSettings | None:

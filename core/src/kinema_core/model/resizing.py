@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kinema_core.events import Amounts, FrozenMap, Plan, Pod
+from kinema_core.events import Plan, Pod
 from kinema_core.model.cluster import Cluster
 
 
 def can_resize(pod: Pod, names: Collection[str]) -> bool:
     """Return whether the requests of these resources can change while the pod runs."""
     return pod.ready and set(names) <= set(pod.resizable)
-
-
-def excess(a: Amounts, b: Amounts) -> Amounts:
-    """Return by how much `a` is above `b`; resources of which it is not are left out."""
-    return FrozenMap({name: amount - b.get(name, 0) for name, amount in a.items() if amount > b.get(name, 0)})
 
 
 def resized_in_place(plan: Plan, cluster: Cluster) -> frozenset[str]:

@@ -36,6 +36,11 @@ def subtract(a: Amounts, b: Amounts) -> Amounts:
     return FrozenMap({**a, **taken})
 
 
+def excess(a: Amounts, b: Amounts) -> Amounts:
+    """Return by how much `a` is above `b`; resources of which it is not are left out."""
+    return FrozenMap({name: amount - b.get(name, 0) for name, amount in a.items() if amount > b.get(name, 0)})
+
+
 def total(items: Iterable[Mapping[str, int]]) -> Amounts:
     """Return the sum of all; empty for none."""
     summed: dict[str, int] = {}

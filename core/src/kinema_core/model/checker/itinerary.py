@@ -12,7 +12,7 @@ from kinema_core.model.checker.view import PlannedPod, PlanView, Site, Violation
 from kinema_core.model.ending import ending_refuses
 from kinema_core.model.match import node_admits
 from kinema_core.model.mobility import spot_allowed
-from kinema_core.model.resizing import excess
+from kinema_core.model.resources import excess
 from kinema_core.model.volumes import with_attachments
 
 

@@ -9,7 +9,8 @@ from kinema_core.events import Amounts, Plan, Pod, Strategy
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
 from kinema_core.model.mobility import MobilityOptions
-from kinema_core.model.resizing import excess, resized_in_place
+from kinema_core.model.resizing import resized_in_place
+from kinema_core.model.resources import excess
 from kinema_core.model.volumes import with_attachments
 
 
