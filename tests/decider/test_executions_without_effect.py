@@ -12,6 +12,7 @@ from kinema_core.events import (
     CatalogPublished,
     ExecutionAborted,
     ExecutionCompleted,
+    Figures,
     FrozenMap,
     Plan,
     PlanAccepted,
@@ -127,3 +128,11 @@ async def test_a_success_between_ends_the_count() -> None:
     court = Court(cooldown_seconds=SHORT)
     assert await rest_after(cleared(), finished(deleted=0), court) == LONG
     assert await rest_after(cleared(), finished(deleted=9), court) == SHORT
+
+
+@pytest.mark.parametrize(("saved", "rest"), [(-0.1, LONG), (0.0, LONG), (0.1, SHORT)])
+async def test_what_ended_early_and_saved_nothing_is_in_vain(saved: float, rest: int) -> None:
+    """Two machines are bought and the two of the last plan deleted: the plan of the rest would do that again."""
+    figures: Figures = FrozenMap({"booted": 2, "deleted": 2, "saved_usd_per_hour": saved})
+    end = ExecutionCompleted(plan="", fencing=1, figures=figures, replan="no-room")
+    assert await rest_after(cleared(), end) == rest

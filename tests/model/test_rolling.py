@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.support.builders import NOW, cluster, deployed, node, offers, selector
 from tests.support.plans import plan_for
 
-from kinema_core.events import PlacementRules, PodTerm, Spread
+from kinema_core.events import FrozenMap, PlacementRules, PodTerm, Spread
 from kinema_core.model.rolling import why_stuck
 from kinema_core.model.sequencing.waves import order_transition
 
@@ -77,6 +78,18 @@ def test_pods_that_keep_apart_need_a_free_place(
 ) -> None:
     """One node without a pod of theirs, and one more for each whose node goes."""
     assert stuck(APART, on, room, leaving=leaving) is expected
+
+
+@pytest.mark.parametrize(
+    ("room", "expected"),
+    [({"b1": 1}, True), ({"b1": 2}, False), ({"b1": 1, "b2": 1}, False), ({"a1": 9, "b1": 1}, True)],
+)
+def test_nodes_without_the_label_keep_nobody_apart(*, room: dict[str, int], expected: bool) -> None:
+    """One of two nodes leaves and no other has a hostname: as many pods may go there as there is room for."""
+    live = cluster([node(name) for name in ("a1", "a9")], deployed("web", ["a1", "a9"], rules=APART))
+    bare = [replace(node(name), labels=FrozenMap({ZONE: "b"})) for name in ("b1", "b2")]
+    found = why_stuck(live, live.pods, [live.nodes[0], *bare], lambda name: room.get(name, 0))
+    assert (found is not None) is expected
 
 
 def test_new_pods_that_count_only_each_other_need_more_room_in_a_zone() -> None:

@@ -99,6 +99,9 @@ def aborted() -> ExecutionAborted:
     return ExecutionAborted(plan="p1", fencing=1, reason="operator", detail="")
 
 
-def ended(deleted: int, replan: str = "misplaced", plan: str = "p1") -> ExecutionCompleted:
-    """The plan has ended before its end."""
-    return ExecutionCompleted(plan=plan, fencing=1, figures=FrozenMap({"deleted": deleted}), replan=replan)
+def ended(
+    deleted: int, replan: str = "misplaced", plan: str = "p1", *, saved: float | None = None
+) -> ExecutionCompleted:
+    """The plan has ended before its end; what it saved, USD per hour, may be unknown."""
+    figures = {"deleted": deleted, **({} if saved is None else {"saved_usd_per_hour": saved})}
+    return ExecutionCompleted(plan=plan, fencing=1, figures=FrozenMap(figures), replan=replan)

@@ -8,7 +8,7 @@ from tests.observer.log_events import at, view
 from tests.observer.logic.test_loop import decide
 from tests.support.builders import tiny
 
-from kinema_core.events import ExecutionAborted, IterationStarted
+from kinema_core.events import ExecutionAborted, ExecutionCompleted, IterationStarted
 from kinema_observer.logic.loop import Memory
 
 STORY: list[log.Timed] = [(0.0, "it-1", log.started("reschedule")), (1.0, "it-1", log.accepted())]
@@ -42,13 +42,24 @@ def test_an_aborted_plan_is_continued_only_after_it_made_way_for_a_pod(reason: s
     assert (found.start is not None) is continued
 
 
-@pytest.mark.parametrize(("deleted", "continued"), [((0, 0, 1), True), ((0, 0, 0), False), ((1, 0, 0), True)])
-def test_executions_that_lead_nowhere_are_not_continued_for_ever(deleted: tuple[int, ...], continued: bool) -> None:
-    """Three in a row without a node deleted are enough; one that deletes a node begins the count again."""
+@pytest.mark.parametrize(
+    ("ends", "continued"),
+    [
+        ([log.ended(0), log.ended(0), log.ended(1)], True),
+        ([log.ended(0)] * 3, False),
+        ([log.ended(1), log.ended(0), log.ended(0)], True),
+        ([log.ended(2, saved=0.0)] * 3, False),
+        ([log.ended(2, saved=-0.1), log.ended(2, saved=0.0), log.ended(1, saved=0.1)], True),
+    ],
+)
+def test_executions_that_lead_nowhere_are_not_continued_for_ever(
+    ends: list[ExecutionCompleted], *, continued: bool
+) -> None:
+    """Three in a row that save nothing are enough, also if each boots two nodes and deletes the two of the last one."""
     story = [*STORY]
-    for number, count in enumerate(deleted):
+    for number, end in enumerate(ends):
         story += [
-            (10.0 * number + 5, f"it-{number + 1}", log.ended(count)),
+            (10.0 * number + 5, f"it-{number + 1}", end),
             (10.0 * number + 6, f"it-{number + 2}", REST),
         ]
     found = decide(tiny(), view(*story[:-1]), now=at(100), memory=Memory())

@@ -139,6 +139,12 @@ def is_unfinished(end: ExecutionCompleted | ExecutionAborted) -> bool:
     return bool(end.replan) if isinstance(end, ExecutionCompleted) else end.reason == POD_WAITS
 
 
+def saved_nothing(end: ExecutionCompleted | ExecutionAborted) -> bool:
+    """Return whether the cluster costs no less than before; if its cost was unknown, whether no node was deleted."""
+    saved = end.figures.get("saved_usd_per_hour", end.figures.get("deleted", 0))
+    return not isinstance(saved, int | float) or saved <= 0
+
+
 POD_WAITS: Final = "pod-waits"
 """Why a plan makes way for a pod that its closed nodes keep waiting; its rest is planned with that pod in place."""
 

@@ -106,16 +106,21 @@ class _Update:
             yield _Apart(key, Counter(place for place in domains if place is not None), among_new)
 
     def apart(self) -> Iterator[str | None]:
-        """One free place, beside one for each old pod that leaves none."""
+        """One free place, beside one for each old pod that leaves none.
+
+        On a node without the rule's label it keeps no pods apart: there each that has room has a place.
+        """
         for rule in self._apart:
-            roomy = {
-                where
-                for place in self._places
-                if (where := domain(place.labels, rule.key)) is not None and self._room(place.name)
-            }
+            roomy, open_to_all = set[str](), 0
+            for place in self._places:
+                where = domain(place.labels, rule.key)
+                if where is None:
+                    open_to_all += self._room(place.name)
+                elif self._room(place.name):
+                    roomy.add(where)
             freed = sum(self._frees(pod, rule, roomy) for pod in self._copies)
             wanted = min(len(self._copies) - freed + 1, len(self._copies))
-            free = len(roomy - rule.taken.keys())
+            free = len(roomy - rule.taken.keys()) + open_to_all
             if free < wanted:
                 yield f"its pods keep apart by {rule.key}: {free} of {wanted} places for new ones are free"
 

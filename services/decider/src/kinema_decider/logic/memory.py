@@ -23,6 +23,7 @@ from kinema_core.events import (
     PlanRejected,
     ReplicasAhead,
     is_unfinished,
+    saved_nothing,
 )
 from kinema_core.model.boot_times import BootTimes
 from kinema_decider.logic.gain import Aim, aim_of, brought
@@ -125,8 +126,8 @@ def _was_ineffective(end: ExecutionCompleted | ExecutionAborted, aim: Aim | None
     An execution that brought its saving had an effect, even where it left one workload of many, for example one that
     its owner scaled during the execution.
     """
-    if is_unfinished(end):
-        return False  # what it could not do is what the plan of its rest is for
+    if is_unfinished(end):  # what it could not do is what the plan of its rest is for, which does not wait
+        return saved_nothing(end)
     if isinstance(end, ExecutionAborted):
         return True
     return end.figures.get("workloads_skipped", 0) != 0 and (aim is None or not brought(aim, end))

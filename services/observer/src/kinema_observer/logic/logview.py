@@ -28,6 +28,7 @@ from kinema_core.events import (
     StepSucceeded,
     is_unfinished,
     kind_of_type,
+    saved_nothing,
 )
 from kinema_core.model.boot_times import BootTimes
 from kinema_observer.logic.settings import LoopSettings
@@ -103,7 +104,7 @@ class Unfinished:
     reason: str
     at: datetime
     idle: int
-    """How many executions in a row, up to this one, were to be continued and had deleted no node."""
+    """How many executions in a row, up to this one, were to be continued and had saved nothing."""
     due: bool = True
     """Whether no iteration has begun for its rest."""
 
@@ -172,7 +173,7 @@ def _unfinished(view: LogView, end: ExecutionCompleted | ExecutionAborted, at: d
     if not is_unfinished(end):
         return None
     before = view.unfinished.idle if view.unfinished is not None else 0
-    idle = 0 if end.figures.get("deleted", 0) else before + 1
+    idle = before + 1 if saved_nothing(end) else 0
     reason = end.replan if isinstance(end, ExecutionCompleted) else end.reason
     return Unfinished(end.plan, reason, at, idle)
 

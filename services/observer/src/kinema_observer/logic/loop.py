@@ -24,7 +24,7 @@ DISRUPTED: Final = "kinema.io/disrupted"
 
 
 _MOST_IDLE: Final = 3
-"""Executions in a row that end early without a node deleted, after which the next plan waits for calm as any other."""
+"""Executions in a row that end early and save nothing, after which the next plan waits for calm as any other."""
 
 
 @dataclass(frozen=True)
