@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
@@ -26,10 +27,12 @@ from tools.event_catalog import write_or_check
 from tools.settings_reference import SERVICES, fields_of
 
 from kinema_cli.admin import steering_policy
+from kinema_cli.agreement import JUDGES, needed_alike
 from kinema_core.runtime.rights import USERS, authorization_text
 from kinema_core.runtime.settings import NATS_FILES
 from kinema_kubernetes.rights import Rule, as_written
 from kinema_observer.rights import RULES
+from kinema_optimizer.settings import PlanningSettings
 from kinema_rescheduler.kubernetes import rights as rescheduler
 from kinema_rescheduler.kubernetes.guard import guard
 
@@ -52,6 +55,11 @@ _DOCS: Final = "https://github.com/kinema/kinema/blob/main/docs/"
 _DEFINED: Final = """\
 {{{{/* Written by tools/charts.py: defaults of the values that charts share. */}}}}
 {{{{- define "kinema.shared" -}}}}
+{}
+{{{{- end -}}}}
+
+{{{{/* Settings that services need alike, with their defaults. */}}}}
+{{{{- define "kinema.alike" -}}}}
 {}
 {{{{- end -}}}}
 """
@@ -399,6 +407,8 @@ class Kinema(_Values, frozen=True):
     """"""
     pod_monitor: PodMonitor = PodMonitor()
     """"""
+    shared_settings: Free = {}
+    """Settings that the optimizer's `planning` and the `limits` of decider and rescheduler need alike, by name."""
 
 
 class Global(msgspec.Struct, frozen=True):
@@ -471,6 +481,17 @@ def schema(kind: type[msgspec.Struct], **properties: Free) -> Free:
         of_all = _schema_of(Global)
         found["definitions"] |= of_all.pop("definitions")
         found["properties"]["global"] = of_all
+    planning = _schema_of(PlanningSettings)
+    shared = {name: planning["properties"][name] for name in settings_alike()["optimizer"]["planning"]}
+    found["definitions"] |= {
+        name: part
+        for name, part in planning["definitions"].items()
+        if f'"{_REFERENCE.format(name=name)}"' in json.dumps(shared)
+    }
+    found["definitions"]["Kinema"]["properties"]["sharedSettings"] |= {
+        "properties": shared,
+        "additionalProperties": False,
+    }
     return {"$schema": _DIALECT, **found}
 
 
@@ -483,9 +504,20 @@ def service_schema(service: str) -> Free:
         settings["properties"].pop(name, None)
     runtime["properties"] = {name: value for name, value in runtime["properties"].items() if name not in _SET}
     found = schema(type(VALUES[service]), settings=settings, runtime=runtime)
-    assert not definitions.keys() & found["definitions"].keys()
+    assert all(definitions[name] == found["definitions"][name] for name in definitions.keys() & found["definitions"])
     found["definitions"] |= definitions
     return found
+
+
+def settings_alike() -> dict[str, dict[str, Free]]:
+    """Return the settings that services need alike, by service and place in its settings, with their defaults."""
+    planning = msgspec.to_builtins(PlanningSettings())
+    limits = {one: msgspec.to_builtins(import_module(f"kinema_{one}.settings").Limits()) for one in JUDGES}
+    alike = {one: needed_alike(planning, its) for one, its in limits.items()}
+    return {
+        "optimizer": {"planning": {name: planning[name] for name in sorted({*chain.from_iterable(alike.values())})}},
+        **{one: {"limits": {name: limits[one][name] for name in names}} for one, names in alike.items()},
+    }
 
 
 def _schema_of(kind: type[msgspec.Struct]) -> Free:
@@ -633,7 +665,7 @@ def files() -> Iterator[tuple[Path, str]]:
     yield CHARTS / "kinema-all-in-one" / "files" / "rights.json", _json({**rights()["rescheduler"], "every": every})
     yield (
         CHARTS / "kinema-library" / "templates" / "_shared.tpl",
-        _DEFINED.format(json.dumps(msgspec.to_builtins(SHARED))),
+        _DEFINED.format(json.dumps(msgspec.to_builtins(SHARED)), json.dumps(settings_alike())),
     )
     yield CHARTS / "kinema-nats" / "files" / "authorization.conf", authorization_text([CLUSTER]) + "\n"
     yield CHARTS / "kinema-nats" / "files" / "users.json", _json(USERS)

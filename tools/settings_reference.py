@@ -61,8 +61,8 @@ A variable of the environment overrides one setting of a service: `KINEMA__RUNTI
 `KINEMA__RUNTIME__HEALTH_PORT=8081`, `KINEMA__LIMITS__APPROVAL=required`. With such variables no file is needed. An
 error names the variable.
 
-Where the meaning says that optimizer or decider needs the same value, `kinema up` and `kinema doctor --nats` name the
-settings that differ."""
+Where the meaning says that another service needs the same value, `kinema up`, `kinema doctor --nats` and
+the notes of the chart `kinema` name the settings that differ."""
 _HEAD: Final = ("setting", "type", "unit", "default", "meaning")
 
 

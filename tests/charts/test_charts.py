@@ -17,13 +17,14 @@ from tools.settings_reference import SERVICES
 
 from kinema_cli.admin import steering_policy
 from kinema_cli.admin.rbac import rules_by_service
-from kinema_cli.agreement import APART
+from kinema_cli.agreement import disagreement, needed_alike
 from kinema_core.runtime.rights import USERS
 from kinema_core.runtime.settings import load
 from kinema_decider.logic.limits import Limits
 from kinema_kubernetes.rights import as_written
 from kinema_optimizer.settings import PlanningSettings
 from kinema_rescheduler.kubernetes.rights import OF_PROVIDER
+from kinema_rescheduler.plan.limits import Limits as ReschedulerLimits
 
 pytestmark = pytest.mark.cluster
 
@@ -129,6 +130,11 @@ def test_lint_finds_nothing(helm: Helm, chart: str) -> None:
         ("kinema", {**WHOLE, "decidr": {}}, "at '': additional properties 'decidr' not allowed"),
         ("kinema", {**WHOLE, "decider": {"setings": {}}}, "additional properties 'setings' not allowed"),
         ("kinema", {**WHOLE, "global": {"kinema": {"clustr": "c1"}}}, "at '/global/kinema': additional properties"),
+        (
+            "kinema",
+            {**WHOLE, "global": {"kinema": {"sharedSettings": {"approval": "automatic"}}}},
+            "at '/global/kinema/sharedSettings': additional properties 'approval' not allowed",
+        ),
         *(
             (
                 "kinema",
@@ -450,20 +456,46 @@ def test_notes_report_that_nothing_is_monitored(helm: Helm, chart: str) -> None:
     assert "neither alerts nor monitors are installed" in done.stdout.partition("NOTES:")[2]
 
 
-def test_notes_name_settings_that_two_services_need_alike(helm: Helm) -> None:
-    """Each that the optimizer plans by and the decider judges by, where one of them alone has it, or another value."""
-    alike = sorted({*PlanningSettings.__struct_fields__} & {*Limits.__struct_fields__} - APART)
-    planning = msgspec.to_builtins(PlanningSettings())
+@pytest.mark.parametrize(("service", "kind"), [("decider", Limits), ("rescheduler", ReschedulerLimits)])
+def test_notes_name_settings_that_services_need_alike(helm: Helm, service: str, kind: type[msgspec.Struct]) -> None:
+    """As `kinema up` does: by service, with both values, of which one that is not given is the service's default."""
+    planning, limits = msgspec.to_builtins(PlanningSettings()), msgspec.to_builtins(kind())
+    values = {"scope": [{"pool": "a"}], "spot": {"max_share": 0.5, "max_share_per_pool": None}}
+    alike = needed_alike(planning, limits)
+    changed = {name: not limits[name] if isinstance(limits[name], bool) else values.get(name, 0.5) for name in alike}
 
-    def noted(limits: Values) -> str:
-        settings = {"optimizer": {"settings": {"planning": {name: planning[name] for name in alike}}}}
-        values = {**WHOLE, "optimizer": settings["optimizer"], "decider": {"settings": {"limits": limits}}}
-        done = helm.run("install", "kinema", str(CHARTS / "kinema"), "--dry-run=client", values=values)
+    def noted(limits: Values, shared: Values) -> str:
+        given: dict[str, Any] = copy.deepcopy(dict(WHOLE))
+        given["global"]["kinema"] |= {"sharedSettings": shared} if shared else {}
+        given.setdefault(service, {}).setdefault("settings", {})["limits"] = limits
+        done = helm.run("install", "kinema", str(CHARTS / "kinema"), "--dry-run=client", values=given)
         assert done.returncode == 0, done.stderr
         return " ".join(done.stdout.partition("NOTES:")[2].split())
 
-    assert f"the same values of {', '.join(alike)}:" in noted({})
-    assert "the same values" not in noted({name: planning[name] for name in alike})
+    differs = disagreement({"optimizer": {"planning": planning}, service: {"limits": limits | changed}})
+    assert [name for name in alike if name in differs] == alike != []
+    assert differs.replace(".0 and", " and") in noted(changed, {})
+    assert " differ " not in noted({name: limits[name] for name in alike}, {})
+    assert " differ " not in noted({}, changed)
+
+
+def test_shared_settings_reach_each_service_that_has_them(helm: Helm) -> None:
+    """In a pod of its own and in one for all; what the chart's own values say goes first."""
+    given = {"min_savings_fraction": 0.2, "resize_in_place": False, "move_jobs": True}
+    shared = {"kinema": {"cluster": "c1", "sharedSettings": given}}
+    own = {"limits": {"move_jobs": False, "approval": "automatic"}}
+    wanted = {
+        "optimizer": {"planning": given},
+        "decider": {"limits": {"min_savings_fraction": 0.2, "move_jobs": False, "approval": "automatic"}},
+        "rescheduler": {"limits": {"resize_in_place": False, "move_jobs": True}},
+    }
+    objects = helm.rendered("kinema", {**WHOLE, "global": shared, "decider": {"settings": own}})
+    for service in SERVICES:
+        found = json.loads(named(objects, "ConfigMap", f"kinema-{service}")["data"]["settings.json"])
+        assert {name: found[name] for name in ("planning", "limits") if name in found} == wanted.get(service, {})
+    values = {**needed("kinema-all-in-one"), "global": shared, "settings": {"decider": own}}
+    together = named(helm.rendered("kinema-all-in-one", values), "ConfigMap", "kinema-all-in-one")
+    assert json.loads(together["data"]["settings.json"]) == wanted
 
 
 def test_only_services_that_use_the_api_have_a_token(helm: Helm) -> None:

@@ -4,6 +4,20 @@
 {{- mergeOverwrite (include "kinema.shared" . | fromJson) (deepCopy $all) (deepCopy .Values) | toYaml -}}
 {{- end -}}
 
+{{/* Settings of a service: of `global.kinema.sharedSettings` those that it has, then its own. Takes service, shared and own. */}}
+{{- define "kinema.settings" -}}
+{{- $shared := .shared | default dict -}}
+{{- $found := dict -}}
+{{- range $place, $alike := get (include "kinema.alike" . | fromJson) .service | default dict -}}
+{{- range $name, $_ := $alike -}}
+{{- if hasKey $shared $name -}}
+{{- $found = merge $found (dict $place (dict $name (get $shared $name))) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- mergeOverwrite $found (deepCopy .own) | toJson -}}
+{{- end -}}
+
 {{/* Labels of all objects. Takes root and name. */}}
 {{- define "kinema.labels" -}}
 {{ include "kinema.selector" . }}

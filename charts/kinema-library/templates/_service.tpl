@@ -60,7 +60,8 @@ spec:
 {{- $given = mergeOverwrite $given (include "kinema.natsFiles" $values | fromYaml) -}}
 {{- $own := dict "health_host" "0.0.0.0" "health_port" 8080 "log_format" "json" -}}
 {{- $runtime := mergeOverwrite $own $values.runtime $given -}}
-{{- $settings := mergeOverwrite (dict "runtime" $runtime) (deepCopy .settings) $values.settings -}}
+{{- $own := include "kinema.settings" (dict "service" .service "shared" $values.sharedSettings "own" $values.settings) | fromJson -}}
+{{- $settings := mergeOverwrite (dict "runtime" $runtime) (deepCopy .settings) $own -}}
 settings.json: {{ $settings | toJson | quote }}
 {{- range $file, $content := .files }}
 {{ $file }}: {{ $content | quote }}

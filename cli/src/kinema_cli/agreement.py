@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 APART: Final = frozenset({"windows", "refused_seconds"})
 """Of one name and two meanings: objectives by time, times of execution; how long a refusal counts, or is waited for."""
+JUDGES: Final = ("decider", "rescheduler")
+"""Services that judge and execute plans of the optimizer by `limits` of their own."""
 REMEDY: Final = "give both the same values: what one plans by its own, the other may reject"
 
 
 def disagreement(settings: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return where the whole settings of services differ that should not, by service; empty where they agree.
-
-    The settings in question have the same name under `planning` of the optimizer and `limits` of the other service.
-    """
+    """Return where the whole settings of services differ that should not, by service; empty where they agree."""
     return "; ".join(_differences(settings))
+
+
+def needed_alike(planning: Iterable[str], limits: Iterable[str]) -> list[str]:
+    """Return the names of settings that optimizer and judge need alike, of those under `planning` and `limits`."""
+    return sorted({*planning} & {*limits} - APART)
 
 
 def _differences(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     planning = settings.get("optimizer", {}).get("planning", {})
-    for service in ("decider", "rescheduler"):
+    for service in JUDGES:
         limits = settings.get(service, {}).get("limits", {})
         found = [
             f"{name} ({_shown(planning[name])} and {_shown(limits[name])})"
-            for name in sorted(planning.keys() & limits.keys() - APART)
+            for name in needed_alike(planning, limits)
             if planning[name] != limits[name]
         ]
         if found:
