@@ -6,17 +6,15 @@ Built from the Go modules pinned in `tests/controlplane/go/karpenter` when first
 from __future__ import annotations
 
 import json
-import subprocess
-import urllib.error
-import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from tests.controlplane.build import build_module, karpenter
-from tests.controlplane.plane import ControlPlane
+from tests.controlplane.plane import ControlPlane, is_healthy
 from tests.controlplane.server import Server
 
 from benchmarks.clusters import ZONE
@@ -42,10 +40,7 @@ def running_karpenter(plane: ControlPlane, offers: Sequence[Offer], folder: Path
     config = plane.admin.write_kubeconfig(folder / "karpenter.kubeconfig")
     types = folder / "instance-types.json"
     types.write_text(json.dumps(list(instance_types(offers))))
-    for crds in ("crds", "kwok-crds"):
-        _kubectl(plane, config, "apply", "--server-side", "-f", str(programs / crds))
-    for name in ("nodepools.karpenter.sh", "kwoknodeclasses.karpenter.kwok.sh"):
-        _kubectl(plane, config, "wait", "--for=condition=Established", f"crd/{name}")
+    plane.define(programs / "crds", programs / "kwok-crds")
     kind = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": _CLASS["kind"]}
     plane.admin.apply(f"/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses/{_CLASS['name']}", kind, spec={})
     _write_pool(plane, budget="0")
@@ -59,7 +54,8 @@ def running_karpenter(plane: ControlPlane, offers: Sequence[Offer], folder: Path
         "SYSTEM_NAMESPACE": "kube-system",
     }
     command = ["env", *(f"{name}={value}" for name, value in settings.items()), str(programs / "karpenter")]
-    server = Server("karpenter", command, folder=folder, is_ready=lambda: _is_well(health))
+    ready = partial(is_healthy, f"http://127.0.0.1:{health}/readyz", plane.admin)
+    server = Server("karpenter", command, folder=folder, is_ready=ready)
     try:
         server.start()
         yield server
@@ -111,17 +107,3 @@ def instance_types(offers: Sequence[Offer]) -> Iterator[dict[str, Any]]:
             "resources": units,
             "offerings": offerings,
         }
-
-
-def _kubectl(plane: ControlPlane, config: Path, *arguments: str) -> None:
-    own = (f"--kubeconfig={config}", f"--cache-dir={config.parent}/kubectl")
-    command = [str(plane.programs["kubectl"]), *own, *arguments]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own program and words
-
-
-def _is_well(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False

@@ -248,7 +248,7 @@ class Rescheduler(InCluster, frozen=True):
     """Values of the rescheduler."""
 
     catalog: str = ""
-    """The provider's file: CSV of prices, or JSON inventory (`static`); `gke` and `karpenter` need none."""
+    """The provider's file: CSV of prices, or JSON inventory (`static`); `gke`, `karpenter`, `cluster-api` need none."""
 
 
 class Autoscaling(_Values, frozen=True):
@@ -336,12 +336,12 @@ class Volume(_Values, frozen=True):
 class AllInOne(Base, frozen=True):
     """Values of the chart that runs everything in one pod."""
 
-    provider: Literal["delegate", "gke", "karpenter", "static", "kwok"] = "delegate"
+    provider: Literal["delegate", "gke", "karpenter", "cluster-api", "static", "kwok"] = "delegate"
     """Provider of nodes."""
     location: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9./_-]*$")] = ""
-    """What `karpenter` buys by, a NodePool; of `gke`, PROJECT/LOCATION/CLUSTER. Other providers have a file."""
+    """What `karpenter` buys by, a NodePool; of `gke`, PROJECT/LOCATION/CLUSTER; of `cluster-api`, NAMESPACE/CLUSTER."""
     catalog: str = ""
-    """The provider's file, as for the rescheduler; use `--set-file`. `gke` and `karpenter` need none."""
+    """The provider's file, as for the rescheduler; use `--set-file`. `gke`, `karpenter`, `cluster-api` need none."""
     settings: dict[str, Free] = {}
     """Settings by service; `kinema up` refuses a wrong one when it starts."""
     storage: Volume = Volume()

@@ -36,6 +36,7 @@ SECURED: Values = {
 }
 GKE = {"kind": "gke", "project": "shop", "location": "europe-west3", "cluster": "prod"}
 KARPENTER = {"kind": "karpenter", "node_pool": "default"}
+CLUSTER_API = {"kind": "cluster-api", "namespace": "fleet", "cluster": "shop"}
 MATRIX: dict[str, tuple[str, Values]] = {
     "whole": ("kinema", WHOLE),
     "alone": ("kinema", {**WHOLE, "enabled": {"nats": False, "setup": False}}),
@@ -311,7 +312,7 @@ def test_jobs_reach_what_they_need_where_nothing_else_may_go_out(helm: Helm) -> 
 def test_roles_are_those_of_kinema_rbac(helm: Helm, provider: str) -> None:
     """Chart and command grant the same: each rule in its namespace or everywhere, to the service's account alone."""
     for service, rules in rules_by_service(provider).items():
-        chosen = {"gke": GKE, "karpenter": KARPENTER}.get(provider, {"kind": provider})
+        chosen = {"gke": GKE, "karpenter": KARPENTER, "cluster-api": CLUSTER_API}.get(provider, {"kind": provider})
         values = {**PROVIDED, "settings": {"provider": chosen}} if service == "rescheduler" else NAMED
         objects = helm.rendered(f"kinema-{service}", values)
         granted = {
@@ -385,7 +386,7 @@ def test_one_pod_takes_the_place_of_services_and_broker(helm: Helm) -> None:
 @pytest.mark.parametrize("provider", sorted(OF_PROVIDER.keys() - {"sim"}))
 def test_one_pod_has_the_rights_of_its_provider(helm: Helm, provider: str) -> None:
     """Every provider of `kinema up` but the simulated one can be chosen; the pod gets its rights, and its location."""
-    places = {"gke": "shop/europe-west3/prod", "karpenter": "default"}
+    places = {"gke": "shop/europe-west3/prod", "karpenter": "default", "cluster-api": "fleet/shop"}
     place = places.get(provider, "")
     values = {**NAMED, "provider": provider, "location": place, "catalog": "" if place else "machine_type,vcpus\n"}
     objects = helm.rendered("kinema-all-in-one", values)

@@ -95,6 +95,17 @@ def karpenter() -> Module:
     )
 
 
+def cluster_api() -> Module:
+    """The core controllers of the real Cluster API: for tests of its provider, no part of the control plane."""
+    core = "core/config"
+    return Module(
+        "cluster-api",
+        {"cluster-api": "sigs.k8s.io/cluster-api/core"},
+        files_from="sigs.k8s.io/cluster-api",
+        files={"cluster-api-crds": f"{core}/crd/bases", "cluster-api-webhooks.yaml": f"{core}/webhook/manifests.yaml"},
+    )
+
+
 def recommender() -> Module:
     """The real recommender of the VerticalPodAutoscaler: for a test of its objects, no part of the control plane."""
     autoscaler = "k8s.io/autoscaler/vertical-pod-autoscaler"

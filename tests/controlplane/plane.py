@@ -136,6 +136,15 @@ class ControlPlane:
         with forwarded(address, self._layout.ports["api"]) as port:
             yield replace(self.admin, url=f"https://{address}:{port}")
 
+    def define(self, *folders: Path) -> None:
+        """Create the CustomResourceDefinitions in folders, and wait until all are served; raises CalledProcessError."""
+        own = (f"--kubeconfig={self.folder / 'admin.kubeconfig'}", f"--cache-dir={self.folder / 'kubectl'}")
+        for arguments in (
+            *(("apply", "--server-side", f"--filename={folder}") for folder in folders),
+            ("wait", "--for=condition=Established", "--all", "crd"),
+        ):
+            subprocess.run([self.programs["kubectl"], *own, *arguments], check=True, stdout=subprocess.DEVNULL)
+
     @property
     def etcd(self) -> str:
         """Address of etcd: requests need no credentials."""
@@ -170,7 +179,7 @@ class ControlPlane:
                 name,
                 [str(self.programs[name]), *told[name], *self.options.flags.get(name, ())],
                 folder=self.folder,
-                is_ready=partial(_is_healthy, health, self._access("admin")),
+                is_ready=partial(is_healthy, health, self._access("admin")),
                 outlive=self.options.outlive,
                 restarts=name == "kube-scheduler",
             )
@@ -215,7 +224,8 @@ def _exists(found: Any) -> bool:
     return isinstance(found, dict) and found.get("kind") not in (None, "Status")
 
 
-def _is_healthy(url: str, access: Access) -> bool:
+def is_healthy(url: str, access: Access) -> bool:
+    """Whether a program answers at an address with success."""
     context = access.tls() if url.startswith("https:") else None
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {access.token}"})
     try:

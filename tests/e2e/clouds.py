@@ -1,4 +1,4 @@
-"""Clouds beside a control plane, for whole pipelines: the real Karpenter, and the fake GKE."""
+"""Clouds beside a control plane, for whole pipelines: the real Karpenter, the real Cluster API, and the fake GKE."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.karpenter import POOL, running_karpenter
+from tests.controlplane import cluster_api
 from tests.controlplane.access import Access
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.pipeline_run import catalog
@@ -55,8 +56,33 @@ def real_karpenter(plane: ControlPlane, folder: Path) -> Iterator[Cloud]:
         yield Cloud({"kind": "karpenter", "node_pool": "all", "catalog": str(catalog(folder))}, paid)
 
 
-def _offers(folder: Path) -> tuple[Offer, ...]:
-    rows = parse_catalog(catalog(folder).read_text())
+@contextmanager
+def real_cluster_api(plane: ControlPlane, folder: Path, sold: Sequence[str]) -> Iterator[Cloud]:
+    """The real Cluster API with an empty MachineDeployment for each machine type that is `sold`, and each zone."""
+    with cluster_api.running_cluster_api(plane, folder / "cluster-api") as found:
+        for offer in _offers(folder, sold):
+            cluster_api.add_deployment(plane.admin, _deployment(offer.machine_type, offer.zone), offer)
+        places = {"namespace": cluster_api.NAMESPACE, "cluster": cluster_api.CLUSTER}
+        prices = str(catalog(folder / "prices", sold))
+        yield Cloud({"kind": "cluster-api", "catalog": prices, **places}, found.cloud.paid)
+
+
+def raise_deployments(access: Access, machine: str, count: int) -> None:
+    """Let the owner of MachineDeployments raise those of one machine type, zone after zone, and wait for the nodes."""
+    there = len(access.request("GET", "/api/v1/nodes")["items"])
+    for number in range(count):
+        name = _deployment(machine, ZONES[number % len(ZONES)])
+        before = access.request("GET", f"{cluster_api.DEPLOYMENTS}/{name}")["spec"]["replicas"]
+        cluster_api.scale(access, name, before + 1)
+    cluster_api.await_nodes(access, there + count)
+
+
+def _deployment(machine: str, zone: str) -> str:
+    return f"{machine}-{zone}"
+
+
+def _offers(folder: Path, sold: Sequence[str] = ()) -> tuple[Offer, ...]:
+    rows = parse_catalog(catalog(folder, sold).read_text())
     return offers_from([replace(row, zone=zone) for row in rows for zone in ZONES], Cluster())
 
 

@@ -6,7 +6,7 @@ with volumes, a DaemonSet, a bare pod, a workload that its budget never lets go,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -49,14 +49,16 @@ def create(access: Access) -> None:
     live_through_the_peak(access)
 
 
-def create_in_two_pools(access: Access) -> None:
+def create_in_two_pools(access: Access, add: Callable[[int, int], None] | None = None) -> None:
     """Build it on a small node in each zone, which holds what must not move, and on large ones that came for the peak.
 
-    What is left needs less than one of the large ones, and more than the small ones have: a plan has to buy.
+    What is left needs less than one of the large ones, and more than the small ones have: a plan has to buy. `add`
+    brings nodes of so many cores and so many of them, zone after zone; without it they register themselves.
     """
-    add_nodes(access, *_machines("small", 2, len(ZONES)))
+    add = add or (lambda cores, count: add_nodes(access, *_machines(f"cores-{cores}", cores, count)))
+    add(2, len(ZONES))
     _post(access, lasting())
-    add_nodes(access, *_machines("large", 16, 2))
+    add(16, 2)
     _post(access, scaled())
     _end_peak(access)
     await_ready(access)

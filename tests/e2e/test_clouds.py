@@ -1,4 +1,4 @@
-"""All five services on a real control plane whose machines are a cloud's: the real Karpenter's, and the fake GKE's.
+"""All five services on a real control plane whose machines are a cloud's: Karpenter's, Cluster API's, the fake GKE's.
 
 After a peak the plan is held, approved and executed; what is paid for in the end is what the plan keeps and buys.
 """
@@ -20,7 +20,7 @@ from tests.controlplane.access import Access
 from tests.controlplane.plane import ControlPlane, Options, running
 from tests.e2e import shop
 from tests.e2e.auditor import Auditor
-from tests.e2e.clouds import Cloud, fake_gke, real_karpenter
+from tests.e2e.clouds import Cloud, fake_gke, raise_deployments, real_cluster_api, real_karpenter
 from tests.e2e.pipeline_run import CLUSTER, SETTINGS, Run, carried_out, cost, optimum, own_rights
 from tests.history.checker import violations
 from tests.pipeline.pipeline_harness import Strikes
@@ -38,7 +38,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long]
 HELD: Final = layered(SETTINGS, {"decider": {"limits": {"approval": "required", "cooldown_seconds": 5.0}}})
 """Settings by service with which plans wait for an operator."""
 SOLD: Final = ("e2-standard-2", "e2-standard-16")
-"""Machine types of the fake GKE. With every type on sale, the bound that seconds prove is 8% below the plan."""
+"""Machine types of the fake GKE and of MachineDeployments.
+
+With every type on sale, the bound that seconds prove is 8% below the plan."""
 RESULT: Final = Path("out/e2e")
 ROUNDING: Final = 1e-6
 
@@ -98,9 +100,20 @@ def gke(plane: ControlPlane, folder: Path) -> Iterator[Cloud]:
         yield cloud
 
 
+@contextmanager
+def cluster_api(plane: ControlPlane, folder: Path) -> Iterator[Cloud]:
+    """The real Cluster API, whose large nodes are replaced by smaller ones."""
+    with real_cluster_api(plane, folder, SOLD) as cloud:
+        shop.create_in_two_pools(
+            plane.admin, lambda cores, count: raise_deployments(plane.admin, f"e2-standard-{cores}", count)
+        )
+        yield cloud
+
+
 CLOUDS: Final[Mapping[str, Callable[[ControlPlane, Path], AbstractContextManager[Cloud]]]] = {
     "karpenter": karpenter,
     "gke": gke,
+    "cluster-api": cluster_api,
 }
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from tests.controlplane.plane import ControlPlane
-from tests.e2e.clouds import fake_gke, order_claims, real_karpenter
-from tests.e2e.small import MACHINE, NAMES, of_kwok
+from tests.controlplane.plane import ControlPlane, Options, running
+from tests.e2e.clouds import fake_gke, order_claims, raise_deployments, real_cluster_api, real_karpenter
+from tests.e2e.small import MACHINE, NAMES, OLD_NODES, of_kwok
 from tests.e2e.struck import Outcome, check, struck
 from tests.e2e.test_faults import api_server_restarts
 from tests.pipeline.test_kill_services import points_of
@@ -87,6 +87,26 @@ async def test_rescheduler_dies_on_gke(points: Sequence[str], own_control_plane:
             faults={"rescheduler": points},
             cloud=cloud,
             nodes=lambda _: None,
+        )
+    check_finished(outcome, alone=False)
+    assert outcome.paid == sorted(outcome.auditor.now["Node"])
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("points", [points_of("boot"), points_of("delete", "finished")], ids=["boot", "delete"])
+async def test_rescheduler_dies_on_cluster_api(points: Sequence[str], tmp_path: Path) -> None:
+    """The same around orders and deletions of Machines of the real Cluster API."""
+    sold = ("e2-standard-2", MACHINE)
+    with (
+        running(tmp_path / "plane", Options(node_silence_seconds=50)) as plane,
+        real_cluster_api(plane, tmp_path, sold) as cloud,
+    ):
+        outcome = await struck(
+            plane,
+            tmp_path / "run",
+            faults={"rescheduler": points},
+            cloud=cloud,
+            nodes=lambda access: raise_deployments(access, MACHINE, OLD_NODES),
         )
     check_finished(outcome, alone=False)
     assert outcome.paid == sorted(outcome.auditor.now["Node"])

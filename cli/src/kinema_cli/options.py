@@ -55,7 +55,7 @@ ProviderOption: TypeAlias = Annotated[
         "--provider",
         metavar="KIND=LOCATION",
         help="Node provider: sim=URL, kwok=CATALOG, delegate=CATALOG, karpenter=NODEPOOL, "
-        "gke=PROJECT/LOCATION/CLUSTER or static=INVENTORY.",
+        "cluster-api=NAMESPACE/CLUSTER, gke=PROJECT/LOCATION/CLUSTER or static=INVENTORY.",
     ),
 ]
 Catalog: TypeAlias = Annotated[

@@ -9,7 +9,8 @@ import pytest
 from kinema_core.events import Offer
 from kinema_core.model.catalog import offers_from, parse_catalog
 from kinema_core.model.cluster import Cluster
-from kinema_rescheduler.providers.karpenter import CAPACITY, OFFER, POOL, allows, claim_object, reason_of
+from kinema_rescheduler.providers.causes import reason_of
+from kinema_rescheduler.providers.karpenter import CAPACITY, OFFER, POOL, allows, claim_object
 
 POOL_OBJECT: dict[str, Any] = {
     "metadata": {"name": "default"},

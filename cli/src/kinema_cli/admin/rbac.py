@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kinema_kubernetes.rights import Rule
 
 
-KINDS = ("sim", "kwok", "delegate", "gke", "karpenter", "static")
+KINDS = ("sim", "kwok", "delegate", "gke", "karpenter", "cluster-api", "static")
 """Kinds of node providers."""
 DEFAULT = "delegate"
 """The kind without the option."""

@@ -25,11 +25,11 @@ _PLACES: Final = {
     "kwok": "catalog",
     "delegate": "catalog",
     "karpenter": "node_pool",
-    "gke": "cluster",
+    "gke": "project/location/cluster",
+    "cluster-api": "namespace/cluster",
     "static": "inventory",
 }
-"""Kind of provider → the setting that its location is."""
-_GKE: Final = ("project", "location", "cluster")
+"""Kind of provider → the setting that its location is, or several of them."""
 _WRONG_TYPE: Final = re.compile(r"^(?:Expected|Invalid enum value) .* - at `\$\.([a-z_.]+)`$")
 _WORDS: Final[Mapping[type, str]] = {
     str: "text, in quotes where it looks like a number",
@@ -71,13 +71,11 @@ def provider_setting(text: str) -> dict[str, object]:
         if address.scheme not in ("http", "https") or not address.hostname:
             raise UsageError(f"--provider {text!r}: {where!r} is no http or https address")
         return {"kind": kind, "url": where}
-    if kind == "karpenter":
-        return {"kind": kind, "node_pool": where}
-    if kind == "gke":
-        parts = where.split("/")
-        if len(parts) != len(_GKE):
-            raise UsageError(f"--provider {text!r}: write gke={'/'.join(_GKE).upper()}")
-        return {"kind": kind, **dict(zip(_GKE, parts, strict=True))}
+    if kind in {"karpenter", "gke", "cluster-api"}:
+        names, parts = _PLACES[kind].split("/"), where.split("/")
+        if len(parts) != len(names):
+            raise UsageError(f"--provider {text!r}: write {kind}={_PLACES[kind].upper()}")
+        return {"kind": kind, **dict(zip(names, parts, strict=True))}
     if not Path(where).is_file():
         raise InputError(f"--provider {text}: no such file")
     return {"kind": kind, _PLACES[kind]: str(Path(where).resolve())}

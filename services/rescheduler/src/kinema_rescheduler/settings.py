@@ -53,6 +53,21 @@ class KarpenterSettings(
     """CSV file of what is on sale; empty: the prices of EC2, GCE and Azure that ship with Kinema."""
 
 
+class ClusterApiSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="cluster-api"
+):
+    """Cluster API boots and deletes Machines of the MachineDeployments that are scaled for it."""
+
+    namespace: str
+    """Namespace of the Cluster and its MachineDeployments."""
+    cluster: str
+    """Name of the Cluster."""
+    kubeconfig: str = ""
+    """Kubeconfig file of the management cluster; empty: the cluster manages itself."""
+    catalog: str = ""
+    """CSV file of what is on sale; empty: the prices of EC2, GCE and Azure that ship with Kinema."""
+
+
 class GkeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="gke"):
     """Google Kubernetes Engine: node pools of Kinema's own, and instances by name within them."""
 
@@ -95,7 +110,13 @@ class StaticSettings(
 
 
 ProviderSettings: TypeAlias = (
-    SimSettings | KwokSettings | DelegateSettings | GkeSettings | KarpenterSettings | StaticSettings
+    SimSettings
+    | KwokSettings
+    | DelegateSettings
+    | GkeSettings
+    | KarpenterSettings
+    | ClusterApiSettings
+    | StaticSettings
 )
 
 
@@ -109,7 +130,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     context: str = ""
     """Context in the kubeconfig; empty: its current one."""
     provider: ProviderSettings
-    """Provider that boots and deletes nodes; its `kind` is `sim`, `kwok`, `delegate`, `gke`, `karpenter`, `static`."""
+    """Provider that boots and deletes nodes; its `kind` is `sim`, `kwok`, `delegate`, `gke`, `karpenter`,
+    `cluster-api`, `static`."""
     steering: bool = True
     """Lead new pods to the planned nodes, where the admission policies are installed."""
     request_seconds: float = 10.0

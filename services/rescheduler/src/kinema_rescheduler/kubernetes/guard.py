@@ -25,6 +25,7 @@ from kinema_rescheduler.names import (
     ROLLED_BY,
     STEERING_NAMESPACE,
 )
+from kinema_rescheduler.providers.cluster_api import DELETE_MACHINE, ORDERS
 from kinema_rescheduler.providers.kwok import FAKE
 
 NAME: Final = "kinema-guard"
@@ -36,6 +37,8 @@ _ANNOTATIONS: Final = {
     "deployments": (ROLLED, RESIZING, PLAN, FENCING),
     "replicasets": (ROLLED, RESIZING, PLAN, FENCING),
     "horizontalpodautoscalers": (FLOOR_BEFORE, PLAN, FENCING),
+    "machinedeployments": (ORDERS,),
+    "machines": (DELETE_MACHINE,),
 }
 _LABELS: Final = {"nodes": (DISRUPTED,), "deployments": (BOUNDS_BEFORE,)}
 _SPEC: Final = {
@@ -43,6 +46,7 @@ _SPEC: Final = {
     "deployments": ("strategy", "template", "paused"),
     "replicasets": ("template",),
     "horizontalpodautoscalers": ("minReplicas", "maxReplicas"),
+    "machinedeployments": ("replicas",),
 }
 """Fields that the rescheduler changes, by resource; all others stay."""
 _OBJECT_FIELDS: Final = ("annotations", "labels", "managedFields", "resourceVersion", "generation")
@@ -175,6 +179,11 @@ VALIDATIONS: Final = (
         "it more than doubles the limit of an autoscaler",
     ),
     (
+        f"{_IS.format('machinedeployments')} || !variables.updates || "
+        "(variables.replicas <= variables.replicasBefore + 1 && variables.replicas + 1 >= variables.replicasBefore)",
+        "it scales a MachineDeployment by more than one Machine",
+    ),
+    (
         f"{_CONTROLLERS} || (variables.replicas >= 1 && variables.replicas <= 2 * variables.replicasBefore && "
         "2 * variables.replicas >= variables.replicasBefore)",
         "it scales to none, to more than twice as many or to less than half as many",
@@ -209,6 +218,7 @@ _WRITES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("apps", ("deployments", "replicasets", "deployments/scale", "replicasets/scale")),
     ("autoscaling", ("horizontalpodautoscalers",)),
     ("coordination.k8s.io", ("leases",)),
+    ("cluster.x-k8s.io", ("machinedeployments", "machines")),
 )
 
 

@@ -163,6 +163,21 @@ OF_PROVIDER: Final[Mapping[str, tuple[Rule, ...]]] = {
             namespace="default",
         ),
     ),
+    "cluster-api": (
+        Rule(
+            purpose="orders and ends machines by raising and lowering MachineDeployments",
+            group="cluster.x-k8s.io",
+            resources=("machinedeployments",),
+            verbs=("get", "list", "patch"),
+        ),
+        Rule(
+            purpose="finds the Machine of a node, and marks the one that goes",
+            group="cluster.x-k8s.io",
+            resources=("machines",),
+            verbs=("get", "list", "patch"),
+        ),
+        Rule(purpose="sees which machine types the cluster has", resources=("nodes",), verbs=("list",)),
+    ),
     "static": (
         Rule(purpose="deletes the node of a machine that is off", resources=("nodes",), verbs=("list", "delete")),
         *_ledger(STATIC_LEDGER),

@@ -8,7 +8,6 @@ that of the plan's node: a process that takes over finds what was ordered before
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -24,6 +23,7 @@ from kinema_rescheduler.errors import ConflictError, NotFoundError, PermanentErr
 from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.providers.base import Catalog, Operation
 from kinema_rescheduler.providers.catalog import catalog_of
+from kinema_rescheduler.providers.causes import reason_of
 from kinema_rescheduler.settings import KarpenterSettings
 
 NODE_CLAIMS: Final = "/apis/karpenter.sh/v1/nodeclaims"
@@ -46,31 +46,6 @@ _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 """Operators that are evaluated here; Karpenter evaluates the others when it launches."""
 _BOOT: Final = "boot/"
 _DELETE: Final = "delete/"
-
-_CAUSES: Final = (
-    (
-        "stock-out",
-        re.compile(
-            r"InsufficientInstanceCapacity|InsufficientCapacity|SkuNotAvailable|AllocationFailed|OverconstrainedAllocation"
-            r"|ZONE_RESOURCE_POOL_EXHAUSTED|RESOURCE_POOL_EXHAUSTED|SpotMaxPriceTooLow|UnfulfillableCapacity"
-        ),
-    ),
-    (
-        "quota",
-        re.compile(r"LimitExceeded|QuotaExceeded|QUOTA_EXCEEDED|MaxSpotInstanceCount|exceed.*quota", re.IGNORECASE),
-    ),
-    (
-        "permission",
-        re.compile(
-            r"UnauthorizedOperation|AccessDenied|AuthFailure|AuthorizationFailed|PERMISSION_DENIED|not authorized"
-        ),
-    ),
-    (
-        "invalid",
-        re.compile(r"NodeClassNotReady|NodeClassNotFound|InvalidParameter|instance type (requirement )?not found"),
-    ),
-)
-"""Reasons by what clouds write into a NodeClaim's conditions and Events. Karpenter passes their codes on."""
 
 
 class KarpenterProvider:
@@ -328,11 +303,6 @@ def _taint_text(taint: Mapping[str, str]) -> str:
 def _condition(claim: Json, kind: str) -> Mapping[str, str]:
     conditions: Iterable[Mapping[str, str]] = (claim.get("status") or {}).get("conditions") or ()
     return next((one for one in conditions if one.get("type") == kind), {})
-
-
-def reason_of(text: str) -> str:
-    """Return the reason that a text of Karpenter or of a cloud stands for; empty where it is not known."""
-    return next((reason for reason, pattern in _CAUSES if pattern.search(text)), "")
 
 
 def _name(item: Json) -> str:

@@ -11,6 +11,7 @@ from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.leadership.fence import Fence
 from kinema_rescheduler.providers.base import Catalog, Provider
 from kinema_rescheduler.providers.catalog import check_prices, read_prices
+from kinema_rescheduler.providers.cluster_api import ClusterApiProvider
 from kinema_rescheduler.providers.delegate import DelegateProvider
 from kinema_rescheduler.providers.gke import GkeProvider, read_missing_rights
 from kinema_rescheduler.providers.google import GoogleApi
@@ -20,6 +21,7 @@ from kinema_rescheduler.providers.sim import SimProvider
 from kinema_rescheduler.providers.static.inventory import read_inventory
 from kinema_rescheduler.providers.static.provider import StaticProvider
 from kinema_rescheduler.settings import (
+    ClusterApiSettings,
     DelegateSettings,
     GkeSettings,
     KarpenterSettings,
@@ -38,28 +40,38 @@ async def open_provider(
     Raises:
         PermanentError: `invalid`, a file that it needs cannot be used.
     """
+    found: Provider
     match settings.provider:
         case SimSettings(url=url, token_file=token_file):
-            sim = SimProvider(url, token=_token(token_file), timeout_seconds=settings.request_seconds, fence=fence)
+            found = sim = SimProvider(
+                url, token=_token(token_file), timeout_seconds=settings.request_seconds, fence=fence
+            )
             stack.push_async_callback(sim.close)
-            return sim
         case KwokSettings() as chosen:
             await read_prices(chosen.catalog)
-            return KwokProvider(api, chosen, clock)
+            found = KwokProvider(api, chosen, clock)
         case DelegateSettings() as chosen:
             await read_prices(chosen.catalog)
-            return DelegateProvider(api, chosen)
+            found = DelegateProvider(api, chosen)
         case GkeSettings() as chosen:
             await check_prices(chosen.catalog)
             google = _google(chosen, clock, settings.request_seconds, fence)
             stack.push_async_callback(google.close)
-            return GkeProvider(api, chosen, google)
+            found = GkeProvider(api, chosen, google)
         case KarpenterSettings() as chosen:
             await check_prices(chosen.catalog)
-            return KarpenterProvider(api, chosen)
+            found = KarpenterProvider(api, chosen)
+        case ClusterApiSettings(kubeconfig=kubeconfig) as chosen:
+            await check_prices(chosen.catalog)
+            management = api
+            if kubeconfig:
+                management = await connect(kubeconfig, timeout_seconds=settings.request_seconds, fence=fence)
+                stack.push_async_callback(management.close)
+            found = ClusterApiProvider(api, management, chosen)
         case StaticSettings() as chosen:
             read_inventory(Path(chosen.inventory))
-            return StaticProvider(api, chosen, clock, fence)
+            found = StaticProvider(api, chosen, clock, fence)
+    return found
 
 
 async def read_catalog(settings: Settings, clock: Clock) -> Catalog:
