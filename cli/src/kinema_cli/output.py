@@ -131,9 +131,10 @@ def print_error(message: str, hint: str = "") -> None:
         print_hint(hint)
 
 
-def print_warning(message: str) -> None:
+def print_warning(*messages: str) -> None:
     """Print what the user should know before trusting the result, to standard error."""
-    _message("warning", "yellow", message)
+    for message in messages:
+        _message("warning", "yellow", message)
 
 
 def print_hint(message: str) -> None:

@@ -42,4 +42,4 @@ def test_kind_that_a_claim_leads_to_is_missed_by_name(
     (unplaced,) = json.loads(result.stdout)["unplaced"]
     assert unplaced["reason"] == reason
     bench.snapshot.write_bytes(text(spread()))
-    assert NAMED not in bench.run().stderr
+    assert NAMED not in bench.run().output

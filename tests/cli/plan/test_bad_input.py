@@ -82,8 +82,8 @@ def test_annotated_price_that_is_none_is_named_with_its_node(bench: Bench, price
     bench.snapshot.write_bytes(text([*spread(), odd]))
     result = bench.run()
     assert result.exit_code == 0, result.output
-    assert f"missing price: annotation kinema.io/usd-per-hour is '{price}'" in result.stderr
-    assert "(1 node: odd); no plan deletes them" in result.stderr
+    assert f"missing price: annotation kinema.io/usd-per-hour is '{price}'" in result.stdout
+    assert "(1 node: odd); no plan deletes them" in result.stdout
 
 
 def test_node_that_is_paid_for_already_costs_nothing(bench: Bench) -> None:

@@ -13,6 +13,7 @@ import zstandard
 from tests.cli.bench import Bench, controllers, meta, node, pod, spread, text
 
 from kinema_core.events import Cost, Plan, Solve, Unplaced
+from kinema_optimizer.errors import OptimizerError
 from kinema_optimizer.planning import planner
 
 
@@ -144,7 +145,7 @@ def test_unreadable_object_is_reported_with_its_path(bench: Bench) -> None:
     assert result.exit_code == 0
     assert "Pod shop/broken" in result.stdout
     assert "spec" in result.stdout
-    assert "1 object could not be read" in result.stderr
+    assert "1 object could not be read" in result.stdout
 
 
 def test_unreadable_node_is_left_out_of_the_figures_aloud(bench: Bench) -> None:
@@ -158,7 +159,7 @@ def test_unreadable_node_is_left_out_of_the_figures_aloud(bench: Bench) -> None:
 def test_file_without_pods_is_no_quiet_saving(bench: Bench) -> None:
     """Nodes alone all look empty: the plan says that it means nothing if there are pods."""
     bench.snapshot.write_bytes(text([node("n0")]))
-    assert "the snapshot contains no pods" in bench.run().stderr
+    assert "the snapshot contains no pods" in bench.run().stdout
 
 
 def test_an_unreadable_pod_is_a_pod(bench: Bench) -> None:
@@ -166,7 +167,7 @@ def test_an_unreadable_pod_is_a_pod(bench: Bench) -> None:
     broken = pod("broken", "n0")
     broken["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "-4"
     bench.snapshot.write_bytes(text([node("n0"), broken]))
-    said = bench.run().stderr
+    said = bench.run().stdout
     assert "the snapshot contains no pods" not in said
     assert "1 object could not be read" in said
 
@@ -177,7 +178,7 @@ def test_kinds_of_which_nothing_could_be_read_are_not_called_absent(bench: Bench
         {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta(name, "shop")} for name in "ab"
     ]
     bench.snapshot.write_bytes(text([*spread(), *budgets]))
-    said = bench.run().stderr
+    said = bench.run().stdout
     assert "the snapshot contains poddisruptionbudgets (2), but none of them could be read\n" in said
     assert "the snapshot contains no namespaces;" in said
 
@@ -191,7 +192,7 @@ def test_pods_on_absent_nodes_are_no_quiet_saving(bench: Bench) -> None:
     ]
     others = [node(f"m{index}") for index in range(20)]
     bench.snapshot.write_bytes(text([*others, *controllers(1), pod("web-1", "n8")]))
-    assert "1 pod on nodes that are missing" in bench.run().stderr
+    assert "1 pod on nodes that are missing" in bench.run().stdout
 
 
 def test_names_command_no_terminal(bench: Bench) -> None:
@@ -304,8 +305,31 @@ def test_some_nodes_without_a_price_stay(bench: Bench) -> None:
     bench.snapshot.write_bytes(text([*spread(), node("x1", "odd")]))
     result = bench.run()
     assert result.exit_code == 0, result.output
-    assert "missing price: odd/a/on-demand (1 node: x1); no plan deletes them" in result.stderr
+    assert "missing price: odd/a/on-demand (1 node: x1); no plan deletes them" in result.stdout
     assert "its price is not known" in result.stdout
+
+
+@pytest.mark.parametrize(("form", "in_result"), [("table", True), ("wide", True), ("json", False), ("yaml", False)])
+def test_a_warning_is_shown_once(bench: Bench, form: str, in_result: bool) -> None:
+    """Beside the result that it is about; a value for programs has it as data, and standard error tells the user."""
+    bench.snapshot.write_bytes(text([*spread(), node("x1", "odd")]))
+    result = bench.run("-o", form)
+    assert result.stderr.count("warning: missing price: odd/a/on-demand") == (not in_result)
+    assert result.stdout.count("missing price: odd/a/on-demand") == 1
+    assert ("warning: " in result.stdout) == in_result
+
+
+def test_warnings_come_with_the_error_where_no_plan_is_made(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is odd about the input may be why."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OptimizerError("refused")
+
+    monkeypatch.setattr(planner, "plan_for", refuse)
+    bench.snapshot.write_bytes(text([*spread(), node("x1", "odd")]))
+    *_, warned, refused = bench.fails().splitlines()
+    assert warned.startswith("warning: ")
+    assert refused == "error: refused"
 
 
 @pytest.mark.parametrize(
@@ -416,7 +440,7 @@ def test_nodes_that_are_not_ready_are_told(bench: Bench) -> None:
     silent = node("n7")
     silent["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
     bench.snapshot.write_bytes(text([*spread(), silent]))
-    assert "1 node not Ready: n7;" in bench.run().stderr
+    assert "1 node not Ready: n7;" in bench.run().stdout
 
 
 def test_scope_leaves_other_nodes_alone(bench: Bench) -> None:

@@ -171,8 +171,7 @@ def _explain_part(options: ExplainOptions, kind: str, name: str) -> None:
     scope = tuple(FrozenMap(labels_in(text)) for text in options.scope)
     found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
     prices = prices_of(PriceChoice(options.catalog), found)
-    for warning in (*check_prices(found, prices), *scope_warnings(options.scope, found)):
-        print_warning(warning)
+    print_warning(*check_prices(found, prices), *scope_warnings(options.scope, found))
     may = MobilityOptions(move_jobs=options.move_jobs, allow_spot=options.allow_spot, scope=scope)
     names = (kind, f"{options.namespace}/{name}" if options.namespace and "/" not in name else name)
     explanation = _explained(names, found, prices.offers, may=may)

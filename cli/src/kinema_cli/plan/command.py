@@ -224,6 +224,7 @@ def run_plan(options: PlanOptions) -> int:
     from kinema_optimizer.solvers.stopping import Deadline
 
     deadline = Deadline(options.time_limit, began=options.began)
+    warnings: list[str] = []
     try:
         settings = planning_settings(options)
         check_output(options.html, "--html")
@@ -231,20 +232,17 @@ def run_plan(options: PlanOptions) -> int:
         found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
         check_whole(found)
         prices = prices_of(PriceChoice(options.catalog, options.discounts, options.offer), found)
-        warnings = [
+        warnings += [
             *check_prices(found, prices),
             *prices.warnings,
             *input_warnings(found),
             *scope_warnings(options.scope, found),
             *catalog_warnings(found, prices.offers),
         ]
-        for warning in warnings:
-            print_warning(warning)
         made, frontier = _solve(found, prices.offers, settings, deadline if options.work is None else options.work)
-        if late := _search_warning(made):
-            print_warning(late)
-            warnings.append(late)
+        warnings += filter(None, [_search_warning(made)])
     except (UsageError, InputError, PriceError, OptimizerError) as error:
+        print_warning(*warnings)
         return fail(error)
     shown = _Shown(made, found, prices.offers, prices.said, tuple(warnings), frontier)
     _print(shown, options, settings)
@@ -343,6 +341,7 @@ def _print(shown: _Shown, options: PlanOptions, settings: PlanningSettings) -> N
     from kinema_cli.output import print_value, show
 
     if options.output in (PlanFormat.JSON, PlanFormat.YAML):
+        print_warning(*shown.warnings)  # who reads a part of the value, as with jq, learns of them too
         print_value(_as_value(shown, options), Format(options.output.value))
         return
     from kinema_cli.plan.table import plan_tables

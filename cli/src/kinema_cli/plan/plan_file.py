@@ -86,13 +86,12 @@ def run_diff(options: DiffOptions) -> int:
         plan = read_plan(options.plan)
         found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
         prices = prices_of(PriceChoice(options.catalog, options.discounts, options.offer), found)
-        for warning in (
+        print_warning(
             *check_prices(found, prices),
             *prices.warnings,
             *input_warnings(found),
             *scope_warnings(options.scope, found),
-        ):
-            print_warning(warning)
+        )
         changes, reasons = differences(plan, found, prices.offers, options)
     except (UsageError, InputError, PriceError) as error:
         return fail(error)

@@ -70,8 +70,7 @@ def prices(
         shown = prices_of(choice, found, _tables(source, found))
     except (UsageError, InputError) as error:
         raise typer.Exit(fail(error)) from error
-    for warning in shown.warnings:
-        print_warning(warning)
+    print_warning(*shown.warnings)
     _print(shown)
 
 
