@@ -122,6 +122,17 @@ async def test_a_surge_without_a_node_for_its_pods_is_taken_back_soon() -> None:
     assert seconds(world) < LIMITS.observed_seconds + 30
 
 
+async def test_a_node_waits_until_the_pod_that_was_evicted_from_it_has_another() -> None:
+    """The scheduler has rules that no object shows: the plan ends, and the pod finds its node as it was."""
+    before = cluster(node("old"), node("to"), stateful("db", ["old", "to"]))
+    world = World(before, plan_for(before, offers(), to={"shop/db-0": "to"}, delete=["old"]))
+    world.memory.unplaceable.add("StatefulSet/shop/db")
+    world.once(lambda: world.end() is not None, world.memory.unplaceable.clear)
+    await world.aborts("pod-waits", "old", "to")
+    assert len(world.intents("evict")) == 1
+    assert world.intents("delete") == []
+
+
 LIMITS = Limits()
 WAY = "kinema-1-way-1"
 

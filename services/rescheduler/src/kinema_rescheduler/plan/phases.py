@@ -137,7 +137,8 @@ def release(ctx: ExecutionContext) -> Phase:
 def delete(ctx: ExecutionContext, leaving: Container[str]) -> Phase:
     """Delete each marked node as soon as nothing is left on it but what goes with it.
 
-    `leaving`: nodes with pods that have yet to move. On others a pod that is still there stays, and so does its node.
+    `leaving`: nodes with pods that have yet to move, or to which an evicted one may have to go back. On others a pod
+    that is still there stays, and so does its node.
     """
     bodies: list[Decision] = []
     over = True
@@ -163,7 +164,7 @@ def _delete(ctx: ExecutionContext, name: str, *, moved: bool) -> tuple[tuple[Dec
             return ctx.verdict(keep_id(name), "delete-unconfirmed", "it was deleted but is still there"), False
         return (), False
     pods = ctx.evictable.get(name, ())
-    if not pods:
+    if not pods and moved:
         return ctx.intend(Step(id=f"delete/{name}", kind="delete", target=name, uid=node.uid)), False
     if not moved:
         return (), False
