@@ -92,7 +92,7 @@ def demo(url: str) -> dict[str, dict[str, Any]]:
             "planning": {"time_limit_seconds": 20, "max_moves_fraction": 1, "redundancy": False, "headroom": 0}
         },
         "decider": {"limits": {"approval": "automatic", "max_moves_fraction": 1, "redundancy": False}},
-        "rescheduler": {"provider": {"kind": "sim", "url": url}},
+        "rescheduler": {"provider": {"kind": "sim", "url": url}, "limits": {"max_moves_fraction": 1}},
     }
     return {service: {"runtime": runtime, **own.get(service, {})} for service in SERVICES}
 

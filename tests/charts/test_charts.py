@@ -487,7 +487,7 @@ def test_shared_settings_reach_each_service_that_has_them(helm: Helm) -> None:
     own = {"limits": {"move_jobs": False, "approval": "automatic"}}
     wanted = {
         "optimizer": {"planning": given},
-        "decider": {"limits": {"min_savings_fraction": 0.2, "move_jobs": False, "approval": "automatic"}},
+        "decider": {"limits": {**given, "move_jobs": False, "approval": "automatic"}},
         "rescheduler": {"limits": {"resize_in_place": False, "move_jobs": True}},
     }
     objects = helm.rendered("kinema", {**WHOLE, "global": shared, "decider": {"settings": own}})

@@ -270,6 +270,28 @@ async def test_lower_requests_pay_back_by_the_room_that_they_free(price: int, ac
         assert body.rule == "payback"
 
 
+def resizing(resizable: tuple[str, ...]) -> tuple[Cluster, Plan]:
+    """Twenty pods get half their CPU where they are."""
+    before = cluster(
+        node("n1", price="0.068", cpu=16_000), deployed("web", ["n1"] * 20, cpu=400, memory=64, resizable=resizable)
+    )
+    plan = plan_for(before, offers(), resizes={"Deployment/shop/web": {"cpu": 200}})
+    steps = tuple(PlanStep(wave=1, action="move", node="n1", pod=one.pod) for one in plan.placements)
+    return before, replace(plan, status="feasible", steps=steps)
+
+
+async def test_pods_that_run_on_with_other_requests_are_no_disruption() -> None:
+    """Where nothing may restart and a restart is dear, requests fall; where kubelets do not resize, they stay."""
+    strict = {"max_moves_fraction": 0.0, "restart_price_usd": 1.0}
+    before, plan = resizing(("cpu",))
+    assert plan.restarts == 0
+    assert isinstance(await Court(**strict).judge(plan, before), PlanAccepted)
+    assert (await refusal(Court(**strict, resize_in_place=False), plan, before)).rule == "payback"
+    before, plan = resizing(())
+    assert plan.restarts == 20
+    assert (await refusal(Court(max_moves_fraction=0.0, restart_price_usd=0.0), plan, before)).rule == "budget"
+
+
 @pytest.mark.parametrize(("names", "only"), [((), True), (("web",), True), (("web", "api"), False)])
 def test_pods_that_restart_for_new_requests_may_change_their_node(names: tuple[str, ...], only: bool) -> None:
     """Such a plan changes requests and nothing else; one that moves another pod has to save."""

@@ -29,6 +29,7 @@ from kinema_core.events import (
 from kinema_core.model.catalog import machine_of, node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import Mobility, MobilityOptions, listed, mobility
+from kinema_core.model.resizing import restarted
 
 
 def plan_for(
@@ -68,7 +69,7 @@ def plan_for(
     before = sum(node_prices(cluster, on_sale.values()).values())
     after = sum(round(node.usd_per_hour * 10**6) for node in nodes if node.action != "delete")
     placements = _placements(cluster, rules, to or {}, unplaced or {}, resizes or {})
-    return Plan(
+    plan = Plan(
         status=status,
         cost=_cost(before, after, after if lower_bound is None else lower_bound),
         nodes=nodes,
@@ -79,12 +80,13 @@ def plan_for(
         ),
         held=_held(cluster, rules),
         moves=sum(item.source is not None and item.source != item.to for item in placements),
-        restarts=sum(item.strategy == "rolling" and item.source == item.to for item in placements),
+        restarts=0,
         solve=Solve(seconds=0.1, first_feasible_seconds=0.1, method="by hand", seed=0),
         mode=mode,
         base_version=cluster.version,
         resizes=tuple(_resize(cluster, key, FrozenMap(requests)) for key, requests in (resizes or {}).items()),
     )
+    return msgspec.structs.replace(plan, restarts=restarted(plan, cluster, options or MobilityOptions()))
 
 
 def bare_plan(*nodes: PlanNode, before: float = 2.0, after: float = 1.0, **more: Any) -> Plan:

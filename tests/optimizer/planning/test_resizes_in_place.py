@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.optimizer.planned import planned
 from tests.optimizer.planning.test_plans import forecast
-from tests.support.builders import NOW, cluster, deployed, node, offer
+from tests.support.builders import NOW, cluster, deployed, labels, node, offer
 from tests.support.planning import unguarded
 
-from kinema_core.events import Plan
+from kinema_core.events import PlacementRules, Plan, WorkloadForecast
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import MobilityOptions
@@ -67,4 +67,64 @@ def test_a_plan_that_relies_on_kubelets_is_wrong_where_they_are_not_asked() -> N
     state, on_sale = full(*BOTH), (offer(price=50_000),)
     found = raising(state)
     wrong = check_plan(found, state, on_sale, NOW, MobilityOptions(resize_in_place=False), ordered=True)
-    assert {one.code for one in wrong} == {"wave-overfull"}
+    assert {one.code for one in wrong} == {"wave-overfull", "restarts"}, "its pods would be replaced, uncounted"
+
+
+def many(*resizable: str) -> tuple[Cluster, tuple[WorkloadForecast, ...]]:
+    """Six Deployments of five pods, each on a node of its own, `w0` to `w3` of them resizable, and falls for all."""
+    pods = [
+        deployed(
+            f"w{n}",
+            [f"n{n}"] * 5,
+            cpu=500,
+            memory=512,
+            resizable=resizable if n < 4 else (),
+            rules=PlacementRules(node_selector=labels({"kubernetes.io/hostname": f"n{n}"})),
+        )
+        for n in range(6)
+    ]
+    falls = tuple(forecast(f"w{n}", cpu=500, memory=512, after=450) for n in range(6))
+    return cluster(*(node(f"n{n}", price="0.05", cpu=8000) for n in range(6)), *pods), falls
+
+
+@pytest.mark.parametrize(("resizable", "changed", "restarts"), [((), 2, 10), (("cpu",), 6, 10), (("memory",), 2, 10)])
+def test_pods_that_run_on_are_not_within_the_limit_on_restarts(
+    resizable: tuple[str, ...], changed: int, restarts: int
+) -> None:
+    """Ten pods may restart, those of two Deployments: the four whose pods run on get their requests besides."""
+    state, falls = many(*resizable)
+    found = planned(state, (), work=20, forecasts=falls, settings=unguarded(max_moves_fraction=0.25))
+    assert (len(found.resizes), found.restarts, found.moves) == (changed, restarts, 0)
+    assert found.status != "nothing-better"
+    assert not check_plan(found, state, (), NOW, ordered=True)
+
+
+def test_a_plan_of_resizes_alone_restarts_nobody() -> None:
+    """It has a purpose and steps, and no risk of restarts."""
+    state, falls = many(*BOTH)
+    found = planned(state, (), work=20, forecasts=falls[:4], settings=unguarded(max_moves_fraction=0.25))
+    assert (len(found.resizes), found.restarts, found.moves, found.figures["restart_risk"]) == (4, 0, 0, 0.0)
+    assert len(found.steps) == 20
+    assert found.status == "optimal"
+
+
+def test_no_pod_moves_beside_a_limit_of_none_but_requests_fall() -> None:
+    """A limit of no moves and restarts keeps every pod where it is; new requests are neither."""
+    state, falls = many(*BOTH)
+    found = planned(state, (), work=20, forecasts=falls, settings=unguarded(max_moves_fraction=0.0))
+    assert ({one.workload[-2:] for one in found.resizes}, found.restarts) == ({"w0", "w1", "w2", "w3"}, 0)
+
+
+def test_requests_fall_beside_moves_that_save() -> None:
+    """Ten pods leave the dear node for the cheap one: the limit on moves is used up, and the others run on smaller."""
+    pods = [deployed(f"w{n}", ["n1"] * 5, cpu=200, memory=64, resizable=BOTH) for n in range(4)]
+    state = cluster(
+        node("n1", price="0.05", cpu=8000),
+        node("n2", price="0.40", cpu=8000),
+        deployed("web", ["n2"] * 10, cpu=100, memory=64),
+        *pods,
+    )
+    falls = tuple(forecast(f"w{n}", cpu=200, memory=64, after=180) for n in range(4))
+    found = planned(state, (), work=20, forecasts=falls, settings=unguarded(max_moves_fraction=0.25))
+    assert found.cost.after == 0.05
+    assert (len(found.resizes), found.moves, found.restarts) == (4, 10, 0)

@@ -80,6 +80,20 @@ async def test_a_resize_that_fails_is_followed_by_a_rolling_update() -> None:
     assert world.verdicts() == {}
 
 
+@pytest.mark.parametrize(("most", "rolled"), [(0.0, 0), (0.25, 1), (1.0, 2)])
+async def test_pods_whose_resize_fails_restart_within_the_limit(most: float, rolled: int) -> None:
+    """No pod is counted as restarted by the plan; of two Deployments of six, ten pods let one be rolled after all."""
+    pods = [deployed(name, ["n1"] * 3 + ["n2"] * 3, cpu=200, resizable=BOTH) for name in ("api", "web")]
+    state = cluster([node("n1", price="0.1"), node("n2", price="0.1")], *pods)
+    plan = plan_for(state, offers(), resizes={"Deployment/shop/api": {"cpu": 100}, WEB: {"cpu": 100}})
+    assert plan.restarts == 0
+    world = World(state, plan, limits=Limits(max_moves_fraction=most))
+    world.writer.resizes = False
+    await world.completes()
+    assert [one.requests["cpu"] for one in world.memory.pods.values() if not one.terminating].count(100) == 6 * rolled
+    assert list(world.verdicts().values()) == ["limit"] * (2 - rolled)
+
+
 @pytest.mark.parametrize("place", ["before", "intended", "effected", "done"])
 async def test_killed_while_pods_are_resized(place: str) -> None:
     """Killed anywhere: the next process finds what was done and does nothing twice."""

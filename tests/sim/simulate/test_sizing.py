@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kinema_sim.controllers.resizing import Resizes
 from kinema_sim.simulate.build import build
 from kinema_sim.simulate.run import Result, chosen, run
 from kinema_sim.simulate.scenario import Loaded, load_scenario
@@ -154,6 +155,14 @@ def test_pods_that_kubelets_resize_are_not_restarted() -> None:
     assert sized.evictions < rolled.evictions
     assert sized.samples[-1].usd_per_hour <= rolled.samples[-1].usd_per_hour
     assert (sized.disruptions, sized.whole.killed) == (0, 0)
+
+
+def test_pods_count_as_restarted_where_kubelets_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten that a plan does not count, as they were to run on, are rolled all the same: beside 15 in plans, 25."""
+    monkeypatch.setattr(Resizes, "_refusal", lambda _self, _pod: "Infeasible")
+    sized = run(declared_too_much(1, in_place=True), "kinema+kinema", work=2, max_change="1")[0]
+    assert sized.evictions >= 20
+    assert sized.samples[-1].requested_cpu < 12_000
 
 
 @pytest.mark.parametrize("name", ["nobody", "kinema+nobody", "karpenter+kinema", "kinema+"])

@@ -43,6 +43,7 @@ _WORDS: Final[Mapping[type, str]] = {
 UNATTENDED: Final[Mapping[str, Mapping[str, object]]] = {
     "optimizer": {"planning": {"max_moves_fraction": 1.0, "redundancy": False, "headroom": 0}},
     "decider": {"limits": {"approval": "automatic", "max_moves_fraction": 1.0, "redundancy": False}},
+    "rescheduler": {"limits": {"max_moves_fraction": 1.0}},
 }
 """Settings by service with which Kinema does at once all that saves: for clusters on which nothing matters."""
 

@@ -397,6 +397,7 @@ def _as_value(shown: _Shown, options: PlanOptions) -> dict[str, Any]:
 def _keep(shown: _Shown, options: PlanOptions) -> bool:
     """Write the plan to the file of --out."""
     from kinema_cli.plan.plan_file import write_plan
+    from kinema_core.model.resizing import changed_pods
 
     assert options.out is not None
     try:
@@ -405,7 +406,7 @@ def _keep(shown: _Shown, options: PlanOptions) -> bool:
         print_error(str(error))
         return False
     plan = shown.plan
-    idle = not (plan.moves or plan.restarts or any(node.action != "keep" for node in plan.nodes))
+    idle = not (changed_pods(plan) or any(node.action != "keep" for node in plan.nodes))
     what = "it changes nothing" if idle else f"`kinema approve {options.out}` has it executed"
     print_note(f"plan written to {options.out}; {what}")
     return True

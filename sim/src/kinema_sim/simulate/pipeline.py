@@ -31,7 +31,6 @@ from kinema_core.events import (
     PlanAccepted,
     PlanRejected,
     StepStarted,
-    StepSucceeded,
     UsageCompacted,
     UsageResampled,
     kind_of_type,
@@ -406,8 +405,8 @@ class Pipeline:
         self._position = 0
         self._plans: dict[str, Plan] = {}
         self._running = ""
-        self._resizing: dict[str, str] = {}
-        """Workloads whose pods are resized where they are, by step."""
+        self._resized: set[str] = set()
+        """Workloads whose pods were to be resized where they are, by the running plan."""
 
     async def run_until(self, end_ms: int) -> None:
         """Let virtual time pass with the services at work."""
@@ -511,13 +510,13 @@ class Pipeline:
                 pods = (self._observer.cluster or Cluster()).pods_by_workload
                 self.tally.resized += sum(len(pods.get(one.workload, ())) for one in plan.resizes)
         elif isinstance(body, StepStarted) and body.step.kind == "resize":
-            self._resizing[body.step.id] = body.step.target
-        elif isinstance(body, StepSucceeded) and body.step in self._resizing:
-            # The plan counts them among its restarts: it does not know what kubelets do.
-            there = (self._observer.cluster or Cluster()).pods_by_workload
-            self.tally.evictions -= len(there.get(self._resizing.pop(body.step), ()))
+            self._resized.add(body.step.target)
+        elif isinstance(body, StepStarted) and body.step.kind == "roll" and body.step.target in self._resized:
+            # Its kubelets refused: the plan counts no restarts of these pods.
+            self._resized.remove(body.step.target)
+            self.tally.evictions += body.step.replicas_from
         elif isinstance(body, ExecutionCompleted | ExecutionAborted):
-            self._resizing.clear()
+            self._resized.clear()
             self._running = ""
             self.aborted += isinstance(body, ExecutionAborted)
 

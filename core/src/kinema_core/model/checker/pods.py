@@ -9,6 +9,7 @@ from kinema_core.events import Placement, Pod
 from kinema_core.model.checker.free_places import FreePlaces
 from kinema_core.model.checker.steps import awaits_healthy
 from kinema_core.model.checker.view import PlannedPod, PlanView, Violation, expected_requests
+from kinema_core.model.resizing import restarted
 from kinema_core.model.strategy import no_second_copy
 
 
@@ -120,10 +121,10 @@ def check_reports(view: PlanView) -> Iterator[Violation]:
 
 
 def check_counts(view: PlanView) -> Iterator[Violation]:
-    """Moves and restarts are as many as the placements say."""
+    """Moves and restarts are as many as the placements say; pods that are resized in place are none of these."""
     bound = [item for item in view.plan.placements if item.source is not None]
     moves = sum(item.source != item.to for item in bound)
-    restarts = sum(item.strategy == "rolling" and item.source == item.to for item in bound)
+    restarts = restarted(view.plan, view.cluster, view.options)
     if view.plan.moves != moves:
         yield Violation("moves", "moves", f"{view.plan.moves}, the placements hold {moves}")
     if view.plan.restarts != restarts:

@@ -133,7 +133,7 @@ class PlanView:
     @cached_property
     def running_on(self) -> frozenset[str]:
         """Keys of the workloads that get new requests while their pods run on."""
-        return resized_in_place(self.plan, self.cluster) if self.options.resize_in_place else frozenset()
+        return resized_in_place(self.plan, self.cluster, self.options)
 
     def workload_key(self, pod: Pod) -> str | None:
         """Return the workload that the pod belongs to, as named in resizes."""

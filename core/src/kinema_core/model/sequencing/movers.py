@@ -48,7 +48,7 @@ class Mover:
 def movers_of(plan: Plan, cluster: Cluster, options: MobilityOptions) -> list[Mover]:
     """Return the pods that get a new copy or other requests, in the plan's order, of those that the cluster has."""
     found: list[Mover] = []
-    running_on = resized_in_place(plan, cluster) if options.resize_in_place else frozenset()
+    running_on = resized_in_place(plan, cluster, options)
     for place in plan.placements:
         pod = cluster.pod(place.pod)
         if pod is not None and (pod.node != place.to or place.strategy == "rolling"):

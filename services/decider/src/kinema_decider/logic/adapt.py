@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
 from kinema_core.events import Cost, Node, Placement, Plan, PlanNode, Pod, Strategy, Unplaced
 from kinema_core.model.catalog import machine_of
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.mobility import listed
+from kinema_core.model.mobility import MobilityOptions, listed
+from kinema_core.model.resizing import restarted
+
+_DEFAULTS: Final = MobilityOptions()
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,13 @@ class Adapted:
     """New pods on nodes that the plan deletes, for which it has no place."""
 
 
-def adapt(plan: Plan, cluster: Cluster, prices: Mapping[str, int], offer_prices: Mapping[str, int]) -> Adapted:
+def adapt(
+    plan: Plan,
+    cluster: Cluster,
+    prices: Mapping[str, int],
+    offer_prices: Mapping[str, int],
+    options: MobilityOptions = _DEFAULTS,
+) -> Adapted:
     """Adapt a plan to `cluster`.
 
     A pod that is new since the plan's state stays where it runs. If that is a node to be deleted, or if it is pending,
@@ -56,6 +66,7 @@ def adapt(plan: Plan, cluster: Cluster, prices: Mapping[str, int], offer_prices:
         cluster: the state of now.
         prices: of every live node, in millionths of the unit of the plan's cost.
         offer_prices: the same of every offer that the plan boots.
+        options: what the operator allows.
     """
     live = {pod.uid: pod for pod in listed(cluster)}
     nodes, deleted = _nodes(plan, cluster, prices)
@@ -74,8 +85,9 @@ def adapt(plan: Plan, cluster: Cluster, prices: Mapping[str, int], offer_prices:
             unplaced.append(Unplaced(pod=pod.key, uid=pod.uid, code="appeared", reason="came after the plan was made"))
         else:
             stranded.append(pod.key)
+    rebuilt = _rebuilt(plan, nodes, placements, unplaced, prices, offer_prices)
     return Adapted(
-        plan=_rebuilt(plan, nodes, placements, unplaced, prices, offer_prices),
+        plan=msgspec.structs.replace(rebuilt, restarts=restarted(rebuilt, cluster, options)),
         drift=_drift(plan, cluster, live.keys(), known),
         stranded=tuple(stranded),
     )
@@ -186,5 +198,4 @@ def _rebuilt(
         placements=tuple(sorted(placements, key=lambda place: place.pod)),
         unplaced=tuple(sorted(unplaced, key=lambda item: item.pod)),
         moves=sum(1 for place in placements if place.source is not None and place.source != place.to),
-        restarts=sum(1 for place in placements if place.strategy == "rolling" and place.source == place.to),
     )

@@ -9,14 +9,16 @@ from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
 
-from kinema_core.events import Offer, Plan, Purpose
+from kinema_core.events import FrozenMap, Offer, Plan, Purpose
 from kinema_core.model.catalog import machine_of, node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.commitments import offers_left
 from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_core.model.freed_room import freed_share
+from kinema_core.model.mobility import MobilityOptions
 from kinema_core.model.power import micro_watts, watts_by_type
 from kinema_core.model.purpose import purpose_of
+from kinema_core.model.resizing import disrupted
 from kinema_decider.logic.adapt import Adapted, adapt
 from kinema_decider.logic.limits import Limits
 from kinema_decider.logic.memory import Memory
@@ -89,9 +91,27 @@ class DecisionInput:
         return {one.name: micro_watts(one) if self.energy else one.micro_usd_per_hour for one in self.offers}
 
     @cached_property
+    def options(self) -> MobilityOptions:
+        """Return what may move by the operator's limits.
+
+        A workload that has become restless since is left alone by the execution; the rest of the plan stays right.
+        """
+        limits = self.limits
+        return MobilityOptions(
+            move_jobs=limits.move_jobs,
+            allow_spot=limits.allow_spot,
+            spot_share=limits.spot.max_share,
+            spot_pool_share=limits.spot.max_share_per_pool,
+            redundancy=limits.redundancy,
+            scope=tuple(map(FrozenMap, limits.scope)),
+            hold_restless=False,
+            resize_in_place=limits.resize_in_place,
+        )
+
+    @cached_property
     def adapted(self) -> Adapted:
         """Return the plan adapted to the present state."""
-        return adapt(self.plan, self.cluster, self.prices, self.offer_prices)
+        return adapt(self.plan, self.cluster, self.prices, self.offer_prices, self.options)
 
     @cached_property
     def booted(self) -> int:
@@ -117,7 +137,7 @@ class DecisionInput:
     def disruption_cost(self) -> Fraction:
         """Return what the restarts of the plan count, in ordinary ones; an intermediate stop is an ordinary one."""
         pods = self.cluster.pods_by_uid
-        restarted = [one.uid for one in self.plan.placements if one.source is not None and one.strategy != "stay"]
+        restarted = [one.uid for one in disrupted(self.plan, self.cluster, self.options)]
         gone = sum(uid not in pods for uid in restarted)
         cost = sum(disruption_cost(self.cluster, pods[uid]) for uid in restarted if uid in pods)
         return Fraction(cost, ORDINARY) + gone + self.stops

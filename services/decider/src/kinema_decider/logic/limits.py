@@ -45,7 +45,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The same for plans that save energy: what the price above buys at $0.20 per kWh."""
     max_moves_fraction: float = 0.25
     """Most pods moved or restarted by one plan, as a share of all pods; above 0, ten pods always may, and those
-    of a cluster's only node. An operator may approve a plan with more. The optimizer needs the same value."""
+    of a cluster's only node. An operator may approve a plan with more. Optimizer and rescheduler need the same
+    value."""
+    resize_in_place: bool = True
+    """Pods that kubelets can resize while they run are no restarts where only their requests change. The optimizer
+    needs the same value (`planning.resize_in_place`)."""
     redundancy: bool = True
     """A plan leaves no workload that is on several nodes on one, nor in fewer zones than now; pods of Jobs aside. The
     optimizer needs the same value."""

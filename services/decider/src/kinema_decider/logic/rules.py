@@ -18,9 +18,9 @@ from kinema_core.events import Figures, FrozenMap, Purpose
 from kinema_core.model.catalog import PriceError
 from kinema_core.model.checker.check import check_drifted
 from kinema_core.model.missing import missing_objects
-from kinema_core.model.mobility import MobilityOptions
 from kinema_core.model.moves_limit import most_moves
 from kinema_core.model.purpose import EVERY, OPTIONAL
+from kinema_core.model.resizing import changed_pods
 from kinema_decider.logic.decision_input import DecisionInput
 
 
@@ -63,7 +63,7 @@ def nothing_to_do(case: DecisionInput) -> Rejection | None:
     plan = case.plan
     boots = sum(1 for node in plan.nodes if node.action == "boot")
     deletes = sum(1 for node in plan.nodes if node.action == "delete")
-    changes = boots + deletes + plan.moves + plan.restarts
+    changes = boots + deletes + changed_pods(plan)
     if plan.status in {"optimal", "feasible"} and changes:
         return None
     return _reject(
@@ -75,6 +75,7 @@ def nothing_to_do(case: DecisionInput) -> Rejection | None:
         deletes=deletes,
         moves=plan.moves,
         restarts=plan.restarts,
+        resizes=len(plan.resizes),
     )
 
 
@@ -228,18 +229,7 @@ def feasible(case: DecisionInput) -> Rejection | None:
             "a plan made on the present state",
             stranded=len(adapted.stranded),
         )
-    limits = case.limits
-    # A workload that has become restless since is left alone by the execution; the rest of the plan stays right.
-    options = MobilityOptions(
-        move_jobs=limits.move_jobs,
-        allow_spot=limits.allow_spot,
-        spot_share=limits.spot.max_share,
-        spot_pool_share=limits.spot.max_share_per_pool,
-        redundancy=limits.redundancy,
-        scope=tuple(map(FrozenMap, limits.scope)),
-        hold_restless=False,
-    )
-    violations = check_drifted(adapted.plan, case.cluster, case.offers, case.now, options)
+    violations = check_drifted(adapted.plan, case.cluster, case.offers, case.now, case.options)
     if not violations:
         return None
     shown = "; ".join(f"{item.code} {item.subject}: {item.detail}" for item in violations[:3])

@@ -80,7 +80,7 @@ def without_idle_falls(
     over = request.stop.noted(ORDER) if idle else None
     while idle and over is not None and not over(ORDER):
         left = {one.workload for one in plan.resizes} - idle
-        fewer = request.task(tuple(one for one in forecasts if one.workload in left))
+        fewer = request.whole(tuple(one for one in forecasts if one.workload in left))
         found, stuck = order_once(fewer.problem, _kept_in_place(fewer, plan, idle), over)
         asked = fewer.problem.question
         wrong = () if stuck else check_plan(found, asked.cluster, asked.offers, asked.now, asked.options, ordered=True)

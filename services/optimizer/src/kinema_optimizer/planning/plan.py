@@ -36,6 +36,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.commitments import covered_nodes
 from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_core.model.pod_rules import listed_by_key
+from kinema_core.model.resizing import changed_pods, disrupted, restarted
 from kinema_optimizer.problem.compile import Compiled
 from kinema_optimizer.problem.instance import Solution
 from kinema_optimizer.problem.pods import Mover
@@ -317,7 +318,7 @@ def build_plan(compiled: Compiled, outcome: Outcome) -> Plan:
     placements = _placements(compiled, outcome)
     nodes = (*_live_nodes(compiled, outcome), *boots)
     after = sum(round(node.usd_per_hour * MICRO) for node in nodes if node.action != "delete")
-    return Plan(
+    plan = Plan(
         status="feasible",
         cost=_cost(sum(compiled.sites.prices.values()), after, 0),
         nodes=nodes,
@@ -326,19 +327,24 @@ def build_plan(compiled: Compiled, outcome: Outcome) -> Plan:
         quarantined=_quarantined(compiled),
         held=_held(compiled),
         moves=sum(item.source is not None and item.source != item.to for item in placements),
-        restarts=sum(item.strategy == "rolling" and item.source == item.to for item in placements),
+        restarts=0,
         solve=_UNSOLVED,
         mode=compiled.question.mode,
         base_version=compiled.question.cluster.version,
         resizes=compiled.resizes,
-        figures=_figures(compiled, placements),
+    )
+    asked = compiled.question
+    return msgspec.structs.replace(
+        plan,
+        restarts=restarted(plan, asked.cluster, asked.options),
+        figures=_figures(compiled, disrupted(plan, asked.cluster, asked.options)),
     )
 
 
 def with_bound(plan: Plan, *, lower_bound: int, optimal: bool, objective: str) -> Plan:
     """Return the plan with its bound (micro-USD per hour), its gap and what it was made for."""
     after = round(plan.cost.after * MICRO)
-    changed = bool(plan.moves or plan.restarts or any(node.action != "keep" for node in plan.nodes))
+    changed = bool(changed_pods(plan) or any(node.action != "keep" for node in plan.nodes))
     bound = min(lower_bound, after)
     best = after <= bound or (optimal and (after - bound) * SLACK <= bound)
     return msgspec.structs.replace(
@@ -359,10 +365,9 @@ def _cost(before: int, after: int, bound: int) -> Cost:
     )
 
 
-def _figures(compiled: Compiled, placements: Sequence[Placement]) -> FrozenMap[float]:
+def _figures(compiled: Compiled, replaced: Sequence[Placement]) -> FrozenMap[float]:
     asked, cluster = compiled.question, compiled.question.cluster
-    restarted = [one.pod for one in placements if one.source is not None and one.strategy != "stay"]
-    cost = sum(disruption_cost(cluster, cluster.pods_by_key[key]) for key in restarted)
+    cost = sum(disruption_cost(cluster, cluster.pods_by_key[one.pod]) for one in replaced)
     return FrozenMap(
         {
             "restart_risk": cost / ORDINARY,

@@ -16,6 +16,7 @@ from kinema_core.events import ConstraintCost, Mode, Offer, Plan, Pod, Solve, St
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.freed_room import freed_share
+from kinema_core.model.resizing import resized_in_place
 from kinema_optimizer.bounds.certificate import lower_bound
 from kinema_optimizer.exact.thesis_model import LiteralResult, solve_literal
 from kinema_optimizer.planning.constraint_prices import price_constraints
@@ -31,7 +32,7 @@ from kinema_optimizer.planning.ordering import (
     unmoved,
     with_unordered_count,
 )
-from kinema_optimizer.planning.plan import node_cost, nothing, outcome_of
+from kinema_optimizer.planning.plan import node_cost, nothing, outcome_from, outcome_of
 from kinema_optimizer.planning.portfolio import UNSEARCHED, Portfolio, SolverResult, is_dense
 from kinema_optimizer.planning.task import Request, Task, places_beside, with_unplaceable
 from kinema_optimizer.problem.compile import Compiled, compiled
@@ -101,8 +102,8 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     forecasts = useful(request, forecasts, prospect)
     with stop.part(FIRST_SHARE) if choice is not None else nullcontext():
         made = _make_no_dearer(request, forecasts, task_pool, stop, report)
-    made = made.of(*_raised_in_place(request, forecasts, made.task, made.plan), stop)
-    made = made.of(*_worthwhile(request, forecasts, made.task, made.plan), stop)
+    for amended in (_raised_in_place, _with_others_in_place, _worthwhile, _with_others_in_place):
+        made = made.of(*amended(request, forecasts, made.task, made.plan), stop)
     made = made.of(*without_idle_falls(request, forecasts, made.task, made.plan, prospect), stop)
     if choice is not None and mode == "reschedule" and not _is_at_rest(made.plan) and not made.plan.resizes:
         made = _chosen(made, request.search_options(made.task, task_pool), stop, choice)
@@ -260,6 +261,40 @@ def _raised_in_place(request: Request, forecasts: Forecasts, task: Task, plan: P
     if stuck or _blocked(whole.problem, still) or not rising(plan.resizes) <= rising(still.resizes):
         return task, plan
     return min(((task, plan), (whole, still)), key=lambda one: key_of_plan(one[0].problem, one[1]))
+
+
+def _with_others_in_place(request: Request, forecasts: Forecasts, task: Task, plan: Plan) -> tuple[Task, Plan]:
+    """Return the plan with other requests, too, that pods which it leaves alone can get while they run.
+
+    The solvers may move all pods with new requests, so that these count as restarts to them, and the limit on those
+    leaves workloads out. Where there is no room for all that rises, requests fall alone.
+    """
+    resizable = request.resizable(forecasts) if request.mode == "reschedule" else ()
+    cluster, given = request.cluster, {one.workload for one in plan.resizes}
+    leaving = {one.pod for one in plan.placements if one.source is not None and one.strategy != "stay"}
+    others = tuple(
+        one
+        for one in forecasts
+        if one.workload in resizable
+        and one.workload not in given
+        and one.requests_after != one.requests_before
+        and leaving.isdisjoint(pod.key for pod in cluster.pods_by_workload.get(one.workload, ()))
+    )
+    growing = raised(others)
+    falling = tuple(one for one in others if one not in growing)
+    for more in dict.fromkeys((others, falling)):
+        over = request.stop.noted(ORDER)
+        if not more or over(ORDER):
+            break
+        names = given.union(one.workload for one in more)
+        whole = request.whole(tuple(one for one in forecasts if one.workload in names))
+        found, stuck = order_once(whole.problem, outcome_from(whole.problem, plan), over)
+        asked = whole.problem.question
+        new = {one.workload for one in found.resizes} - resized_in_place(found, asked.cluster, asked.options)
+        sound = not stuck and not _blocked(whole.problem, found) and new <= given
+        if sound and key_of_plan(whole.problem, found) <= key_of_plan(task.problem, plan):
+            return whole, found
+    return task, plan
 
 
 def _run_on(request: Request, forecasts: Forecasts) -> bool:

@@ -23,6 +23,7 @@ from kinema_core.model.mobility import in_scope, listed_by_key, mobility
 from kinema_core.model.moves_limit import most_moves
 from kinema_core.model.preferences import violated_preferences
 from kinema_core.model.redundancy import redundancy_loss
+from kinema_core.model.resizing import all_resizable
 from kinema_core.model.resources import fits, shift
 from kinema_core.model.strategy import strategy_of
 from kinema_optimizer.errors import UnsoundPlanError
@@ -70,19 +71,28 @@ class Request:
         return Task(frame, *_solvable(question, objective, self.stop))
 
     def whole(self, forecasts: tuple[WorkloadForecast, ...]) -> Task:
-        """Return the same with all of these that one plan may make, whether or not second copies have room."""
-        frame, question, objective = self.question(forecasts)
+        """Return the same where pods with new requests stay: those that are resized in place restart not.
+
+        Whether second copies of the others have room is left to the caller.
+        """
+        frame, question, objective = self.question(forecasts, stay=True)
         return Task(frame, compiled(question), objective)
 
     def question(
-        self, forecasts: tuple[WorkloadForecast, ...], *, limited: bool = True
+        self, forecasts: tuple[WorkloadForecast, ...], *, limited: bool = True, stay: bool = False
     ) -> tuple[Frame, Question, Objective]:
-        """Return the request with these new requests, restated; `limited`: with as many as one plan may make."""
+        """Return the request with these new requests, restated.
+
+        Args:
+            forecasts: the new requests.
+            limited: with as many as one plan may make.
+            stay: pods that can be resized where they are stay there, and count as no restarts.
+        """
         settings, forecasts = self.settings, within_quotas(forecasts, self.cluster)
         objective = replace(settings.objective(self.now), expected=len(self.ahead))
         most = self._most_moves() if limited else None
         if most is not None:
-            forecasts, left = affordable(forecasts, self.cluster, most)
+            forecasts, left = affordable(forecasts, self.cluster, most, resizable=self.resizable(forecasts), stay=stay)
             objective = replace(
                 objective, max_moves=min(left, most if objective.max_moves is None else objective.max_moves)
             )
@@ -113,6 +123,15 @@ class Request:
             movable = frozenset(mobility(frame.cluster, self.now, question.options).strategy)
             question = replace(question, unmoved=movable, still=True)
         return frame, question, objective
+
+    def resizable(self, forecasts: Iterable[WorkloadForecast]) -> frozenset[str]:
+        """Return the workloads whose pods can all get their new requests while they run."""
+        return frozenset(
+            one.workload
+            for one in forecasts
+            if self.settings.resize_in_place
+            and all_resizable(self.cluster, one.workload, one.requests_before, one.requests_after)
+        )
 
     def _growth(self) -> Growth:
         """Return the growth that a plan for pending pods is to expect; one that saves expects none."""

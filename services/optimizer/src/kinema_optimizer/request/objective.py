@@ -10,7 +10,7 @@ Source: the thesis, chapter 5.1 (a CPU threshold by day, cost alone by night).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -20,6 +20,7 @@ import msgspec
 from kinema_core.events import Plan, Purpose, Resize, WorkloadForecast
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.disruption_cost import ORDINARY
+from kinema_core.model.resizing import changed_pods
 from kinema_core.model.schedule import Schedule
 from kinema_optimizer.request.headroom import Headroom, brings_room
 
@@ -162,17 +163,31 @@ def raised(forecasts: Iterable[WorkloadForecast]) -> tuple[WorkloadForecast, ...
 
 
 def affordable(
-    forecasts: Iterable[WorkloadForecast], cluster: Cluster, most: int
+    forecasts: Iterable[WorkloadForecast],
+    cluster: Cluster,
+    most: int,
+    *,
+    resizable: Collection[str] = (),
+    stay: bool = False,
 ) -> tuple[tuple[WorkloadForecast, ...], int]:
-    """Return the forecasts that restart at most so many pods, and how many moves are left; those that rise come first.
+    """Return the forecasts that restart at most so many pods, and how many moves are left.
 
     A workload with new requests restarts all its pods. Those left out come with a later iteration; those that change
-    nothing restart nothing.
+    nothing restart nothing. Those that rise come first, and of these those whose pods have to be replaced.
+
+    Args:
+        forecasts: new requests.
+        cluster: the pods.
+        most: how many may restart.
+        resizable: workloads whose pods can run on with their new requests.
+        stay: these pods stay where they are, and restart not.
     """
     given = tuple(one for one in forecasts if one.requests_after != one.requests_before)
     chosen, left = set[str](), most
-    for one in sorted(given, key=lambda one: (_only_falls(one), one.workload)):
-        pods = sum(pod.node is not None for pod in cluster.pods_by_workload.get(one.workload, ()))
+    for one in sorted(given, key=lambda one: (_only_falls(one), one.workload in resizable, one.workload)):
+        runs_on = stay and one.workload in resizable
+        running = () if runs_on else cluster.pods_by_workload.get(one.workload, ())
+        pods = sum(pod.node is not None for pod in running)
         if pods <= left:
             chosen.add(one.workload)
             left -= pods
@@ -199,8 +214,8 @@ def served_purpose(plan: Plan) -> Purpose:
 
 
 def worth(plan: Plan) -> tuple[bool, int, int]:
-    """Return restarts without an order, pods without a place, and micro-USD per hour; less is better."""
-    disordered = not plan.steps and bool(plan.moves or plan.restarts)
+    """Return changes without an order, pods without a place, and micro-USD per hour; less is better."""
+    disordered = not plan.steps and changed_pods(plan) > 0
     return disordered, len(plan.unplaced), round(plan.cost.after * MICRO)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from kinema_core.events import EMPTY, POD_WAITS, Amounts, FrozenMap, Pod, Step, Workload
+from kinema_core.model.moves_limit import most_moves
 from kinema_core.model.resizing import can_resize
 from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, fail, is_led, never_ready, skip, steered
@@ -62,16 +63,47 @@ def resize_in_place(ctx: ExecutionContext, movers: WorkloadMoves) -> MoveDecisio
     return MoveDecision(ctx.intend(step)) if step.requests and stays else None
 
 
+def beyond_limit(ctx: ExecutionContext, movers: WorkloadMoves) -> MoveDecision | None:
+    """Leave a workload alone whose pods could not be resized where one plan may restart no more; None where it may.
+
+    The plan counts no pod as restarted that is to be resized: its limit is kept here, first come, first served, and of
+    those that wait by key.
+    """
+    plan = ctx.plan
+    nodes = (*(place.source for place in plan.placements), *(None for _ in plan.unplaced))
+    most = most_moves(nodes, ctx.limits.max_moves_fraction)
+    if most is None or not ctx.lost(unit_id("resize", movers.key, 1)):
+        return None
+    refused = [
+        one.workload
+        for one in plan.resizes
+        if ctx.lost(unit_id("resize", one.workload, 1)) and not ctx.skipped(one.workload)
+    ]
+    touched = plan.moves + plan.restarts
+    for key in sorted(refused, key=lambda key: (not _rolls(ctx, key), key)):
+        pods = len(ctx.cluster.pods_by_workload.get(key, ()))
+        if _rolls(ctx, key) or touched + pods <= most:
+            touched += pods
+        elif key == movers.key:
+            said = f"its pods cannot be resized in place, and the plan may move or restart at most {most}"
+            return skip(ctx, movers, "limit", said)
+    return None
+
+
 def resizing(ctx: ExecutionContext, movers: WorkloadMoves) -> MoveDecision | None:
     """Go on with a resize in place; None where there is none, or a rolling update has followed it.
 
     One that failed for good is over: a rolling update begins as soon as there is room for it.
     """
     resize = ctx.unit("resize", movers.key, 1)
-    followed = any(ctx.unit(kind, movers.key, 1) is not None for kind in ("prefer-nodes", "roll"))
-    if resize is None or followed:
+    if resize is None or _rolls(ctx, movers.key):
         return None
     return OVER if resize.over else MoveDecision(ctx.intend(resize.step))
+
+
+def _rolls(ctx: ExecutionContext, workload: str) -> bool:
+    """Return whether a rolling update of the workload has begun."""
+    return any(ctx.unit(kind, workload, 1) is not None for kind in ("prefer-nodes", "roll"))
 
 
 def resized(ctx: ExecutionContext, workload: str) -> bool:

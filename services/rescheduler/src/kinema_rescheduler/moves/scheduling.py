@@ -17,6 +17,7 @@ from kinema_rescheduler.moves.evict import evict
 from kinema_rescheduler.moves.quotas import coming_daemons
 from kinema_rescheduler.moves.roll import (
     begin_roll,
+    beyond_limit,
     bound_of,
     resize_in_place,
     resized,
@@ -381,7 +382,7 @@ def _begin_one(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later:
     if not item.healthy:
         return blocked(ctx, item, "not-ready", "not all of its pods are Ready and up to date")
     if item.strategy == "rolling":
-        return resize_in_place(ctx, item) or _begin_roll(ctx, room, item)
+        return resize_in_place(ctx, item) or beyond_limit(ctx, item) or _begin_roll(ctx, room, item)
     return _begin_unit(ctx, room, item, later=later)
 
 

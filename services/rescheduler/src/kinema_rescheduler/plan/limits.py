@@ -38,6 +38,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     without a restart; false: always by a rolling update."""
     resize_seconds: float = 300.0
     """Maximum duration of that. A resize that its kubelet defers or refuses is followed by a rolling update."""
+    max_moves_fraction: float = 0.25
+    """Most pods moved or restarted by one plan, as a share of all pods; above 0, ten pods always may. Where kubelets
+    refuse resizes, rolling updates follow only within this. The optimizer needs the same value."""
     evict_seconds: float = 900.0
     """Time for which a disruption budget may refuse an eviction."""
     delete_seconds: float = 600.0
@@ -88,6 +91,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for name in self.__struct_fields__:
             if name != "max_closed_nodes" and getattr(self, name) < 0:
                 raise ValueError(f"limits.{name} is {getattr(self, name)}: give 0 or more")
+        if self.max_moves_fraction > 1:
+            raise ValueError(f"limits.max_moves_fraction is {self.max_moves_fraction}: give a share from 0 to 1")
         for name in ("attempts", "rounds", "max_parallel_moves", "max_parallel_marks"):
             if getattr(self, name) < 1:
                 raise ValueError(f"limits.{name} is {getattr(self, name)}: give 1 or more")
