@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
+from tests.support.builders import NOW
+from tests.support.manual_clock import ManualClock
 
+from kinema_core.events import Step
 from kinema_core.model.catalog import offers_from, parse_catalog
 from kinema_core.model.cluster import Cluster
-from kinema_rescheduler.errors import PermanentError
+from kinema_rescheduler.effects import Effects
+from kinema_rescheduler.errors import PermanentError, TransientError
+from kinema_rescheduler.kubernetes.cluster import ClusterWriter
+from kinema_rescheduler.kubernetes.cluster import Order as ClusterOrder
+from kinema_rescheduler.kubernetes.fenced import FencedClient
 from kinema_rescheduler.providers.cluster_api import (
+    DEPLOYMENT,
     LABELS,
     MAX_SIZE,
     ORDERS,
     TAINTS,
+    ClusterApiProvider,
     Group,
     Order,
     assigned,
@@ -23,12 +35,14 @@ from kinema_rescheduler.providers.cluster_api import (
     sells,
     sold,
 )
+from kinema_rescheduler.settings import ClusterApiSettings
 
 ROWS = parse_catalog(
     "machine_type,vcpus,memory_gib,usd_per_hour,zone,capacity_type\n"
     "m5.large,2,8,0.1,eu-central-1a,on-demand\nm5.large,2,8,0.03,eu-central-1a,spot\nm5.large,2,8,0.1,eu-central-1b,\n"
     "c5.large,2,4,0.09,,\n"
 )
+ROLLING = {"conditions": [{"type": "RollingOut", "status": "True", "message": "version\n  is empty"}]}
 TYPE = "node.kubernetes.io/instance-type=m5.large"
 
 
@@ -38,7 +52,7 @@ def deployment(name: str = "md", replicas: int = 0, **more: Any) -> dict[str, An
     template = {"metadata": {"labels": labels}, "spec": more}
     return {
         "metadata": {"name": name, "annotations": annotations},
-        "spec": {"replicas": replicas, "template": template},
+        "spec": {"clusterName": "shop", "replicas": replicas, "template": template},
         "status": {},
     }
 
@@ -52,6 +66,98 @@ def machine(name: str, node: str = "", **metadata: Any) -> dict[str, Any]:
 def group(orders: dict[str, Order], *machines: dict[str, Any]) -> Group:
     """A MachineDeployment with orders and Machines."""
     return Group(deployment(annotations={ORDERS: msgspec.json.encode(orders).decode()}), machines)
+
+
+class Management:
+    """A management cluster that only answers, with the nodes of the Machines beside it."""
+
+    def __init__(self, *deployments: dict[str, Any], machines: Sequence[dict[str, Any]] = (), **types: str) -> None:
+        """`types`: machine types by node."""
+        label = "node.kubernetes.io/instance-type"
+        zone = {"topology.kubernetes.io/zone": "eu-central-1a"}
+        nodes = [{"metadata": {"name": name, "labels": {label: one, **zone}}} for name, one in types.items()]
+        self.found = {"machinedeployments": list(deployments), "machines": list(machines), "nodes": nodes}
+
+    async def items(self, path: str, **_: str) -> list[dict[str, Any]]:
+        """All of a kind."""
+        return self.found[path.rpartition("/")[2]]
+
+    async def get(self, path: str) -> dict[str, Any]:
+        """One of them."""
+        kind, name = path.split("/")[-2:]
+        return next(one for one in self.found[kind] if one["metadata"]["name"] == name)
+
+    def provider(self, catalog: Path | None = None) -> ClusterApiProvider:
+        """A provider of it."""
+        api = cast("FencedClient", self)
+        return ClusterApiProvider(
+            api, api, ClusterApiSettings(namespace="fleet", cluster="shop", catalog=str(catalog or ""))
+        )
+
+
+def owned(name: str, node: str = "", **metadata: Any) -> dict[str, Any]:
+    """A Machine of the MachineDeployment `md`."""
+    return machine(name, node, uid=f"uid-{name}", labels={DEPLOYMENT: "md"}, **metadata)
+
+
+async def test_deletion_and_boot_say_what_they_wait_for() -> None:
+    """A rollout that never ends, a drain, and a machine that does not come are named with their objects."""
+    rolling = {**deployment(replicas=1), "status": ROLLING}
+    provider = Management(rolling, machines=[owned("a", "n1")], n1="m5.large").provider()
+    assert (await provider.delete("n1", "op")).message == "MachineDeployment md rolls out: version is empty"
+
+    going = owned("a", "n1", deletionTimestamp="now")
+    going["status"]["conditions"] = [{"type": "Deleting", "status": "True", "message": "Drain not completed: pod shop"}]
+    provider = Management(deployment(), machines=[going], n1="m5.large").provider()
+    assert (await provider.delete("n1", "op")).message == (
+        "Cluster API deletes Machine a: Drain not completed: pod shop"
+    )
+
+    ordered = deployment(replicas=1, annotations={ORDERS: '{"new": {"offer": "m", "machine": "a"}}'})
+    coming = owned("a")
+    coming["status"]["conditions"] = [{"type": "InfrastructureReady", "status": "False", "message": "starting"}]
+    found = await Management(ordered, machines=[coming]).provider().operation("boot/md/new")
+    assert (found.state, found.message) == ("running", "Machine a has no node: starting")
+
+
+async def test_time_out_says_what_the_operation_waits_for() -> None:
+    """The step that fails names the MachineDeployment and its rollout."""
+    provider = Management({**deployment(replicas=1), "status": ROLLING}, machines=[owned("a", "n1")]).provider()
+    clock = ManualClock(NOW)
+    effects = Effects(writer=cast("ClusterWriter", Deletable()), provider=provider, clock=clock, report=lambda _: None)
+    order = ClusterOrder(step=Step(id="delete/n1", kind="delete", target="n1"), plan="p", iteration="i")
+    with pytest.raises(TransientError, match="does not end: MachineDeployment md rolls out: version is empty"):
+        await effects.perform(order, NOW + timedelta(minutes=1), {})
+
+
+class Deletable:
+    """A writer for which every node may go."""
+
+    async def check_deletable(self, order: ClusterOrder) -> bool:
+        """It may."""
+        return True
+
+
+async def test_cluster_without_deployments_is_told() -> None:
+    """A wrong name of the Cluster, or of its namespace, is no empty catalog."""
+    with pytest.raises(PermanentError, match="no MachineDeployment of Cluster fleet/shop"):
+        await Management().provider().catalog()
+
+
+async def test_newest_machine_tells_the_type(tmp_path: Path) -> None:
+    """In a rollout to another machine type, old Machines are there too."""
+    prices = tmp_path / "prices.csv"
+    prices.write_text("machine_type,vcpus,memory_gib,usd_per_hour\nm5.large,2,8,0.1\nc5.large,2,4,0.09\n")
+    old, new = owned("a", "n1"), owned("b", "n2", creationTimestamp="2026-11-02T00:00:00Z")
+    management = Management(deployment(replicas=2), machines=[old, new], n1="m5.large", n2="c5.large")
+    assert [row.machine_type for row in (await management.provider(prices).catalog()).rows] == ["c5.large"]
+
+
+@pytest.mark.parametrize("text", ["gpu", "gpu=yes:Never", ":NoSchedule"])
+def test_taints_that_cannot_be_read_are_named(text: str) -> None:
+    """They would stop the optimizer if they stood in an offer."""
+    with pytest.raises(PermanentError, match=f"{TAINTS} of MachineDeployment md"):
+        pool_of(deployment(annotations={LABELS: TYPE, TAINTS: text}), {})
 
 
 def test_types_come_from_annotations_and_live_nodes() -> None:
@@ -83,7 +189,7 @@ def test_labels_and_taints_of_new_nodes() -> None:
     found = pool_of(deployment(annotations={LABELS: TYPE, TAINTS: "gpu=:NoSchedule"}, labels=labels, taints=taints), {})
     assert found is not None
     assert dict(found.labels) == {"node.cluster.x-k8s.io/tier": "web"}
-    assert found.taints == ("gpu=:NoSchedule", "shop=yes:NoSchedule")
+    assert found.taints == ("gpu:NoSchedule", "shop=yes:NoSchedule")
 
 
 def test_deployments_that_boot_the_same_share_their_limit() -> None:
@@ -120,11 +226,10 @@ def test_counts_say_when_it_may_be_scaled() -> None:
         ((machine("a"), machine("b"), machine("c")), True, False),
     ):
         found = Group(two, machines)
-        assert (found.shrinking, found.settled) == (shrinking, settled)
-    rolling = {"conditions": [{"type": "RollingOut", "status": "True"}]}
+        assert (found.shrinking, not found.unsettled) == (shrinking, settled)
     both = (machine("a"), machine("b"))
-    assert not Group({**two, "status": rolling}, both).settled
-    assert not Group({**two, "metadata": {**two["metadata"], "generation": 2}}, both).settled
+    assert Group({**two, "status": ROLLING}, both).unsettled == "MachineDeployment md rolls out: version is empty"
+    assert Group({**two, "metadata": {**two["metadata"], "generation": 2}}, both).unsettled
 
 
 def test_orders_get_new_machines_once() -> None:

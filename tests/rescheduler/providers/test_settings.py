@@ -59,6 +59,6 @@ def test_up_takes_a_provider_in_one_word(tmp_path: Path) -> None:
     prices.touch()
     assert provider_setting("sim=http://127.0.0.1:1") == {"kind": "sim", "url": "http://127.0.0.1:1"}
     assert provider_setting(f"kwok={prices}") == {"kind": "kwok", "catalog": str(prices)}
-    for wrong in ("kwok", "gke=x", "sim=ftp://x"):
+    for wrong in ("kwok", "gke=x", "gke=shop//prod", "cluster-api=fleet/", "sim=ftp://x"):
         with pytest.raises(UsageError, match="--provider"):
             provider_setting(wrong)

@@ -74,7 +74,7 @@ def provider_setting(text: str) -> dict[str, object]:
         return {"kind": kind, "url": where}
     if kind in {"karpenter", "gke", "cluster-api"}:
         names, parts = _PLACES[kind].split("/"), where.split("/")
-        if len(parts) != len(names):
+        if len(parts) != len(names) or not all(parts):
             raise UsageError(f"--provider {text!r}: write {kind}={_PLACES[kind].upper()}")
         return {"kind": kind, **dict(zip(names, parts, strict=True))}
     if not Path(where).is_file():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
 from random import Random
@@ -109,12 +108,17 @@ class Effects:
 
     async def _until_done(self, operation: Operation, deadline: datetime) -> Operation:
         """Return the operation once it is done: only then some providers know the name of the node."""
+        waits = operation.message
         while operation.state == "running":
             if self._clock.now() > deadline:
-                raise TransientError("time-out", f"operation {operation.id} on node {operation.node} does not end")
+                detail = f"operation {operation.id} on node {operation.node} does not end"
+                raise TransientError("time-out", f"{detail}: {waits}" if waits else detail)
             await self._clock.sleep(_POLL_SECONDS)
-            with suppress(TransientError):  # asked again: the operation goes on by itself
+            try:
                 operation = await self._provider.operation(operation.id)
+                waits = operation.message
+            except TransientError as error:  # asked again: the operation goes on by itself
+                waits = str(error)
         if operation.state == "failed":
             kind = TransientError if operation.reason in {"transient", ""} else PermanentError
             raise kind(operation.reason or "transient", operation.message)

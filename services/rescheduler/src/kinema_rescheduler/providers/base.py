@@ -28,7 +28,10 @@ class Catalog:
 
 @dataclass(frozen=True)
 class Operation:
-    """Something that a provider does over time; ask for it by its `id`. `reason` and `message` say why it failed."""
+    """Something that a provider does over time; ask for it by its `id`.
+
+    `reason` and `message` say why it failed; while it runs, `message` may say what it waits for.
+    """
 
     id: str
     node: str

@@ -23,6 +23,7 @@ import msgspec
 from kinema_core.events import FrozenMap, Labels, Node, Offer, Quota
 from kinema_core.model.catalog import CatalogRow
 from kinema_core.model.machines import INSTANCE_TYPE, UNKNOWN, ZONE, machine_of
+from kinema_core.model.match import parse_taint, taint_text
 from kinema_core.model.vocabulary import CAPACITY_TYPE, SPOT_VALUES
 from kinema_kubernetes.objects import Json, annotations_of, generation, labels_of, node_path, terminating, uid
 from kinema_rescheduler.errors import ConflictError, NotFoundError, PermanentError
@@ -95,17 +96,20 @@ class Group:
     def live(self) -> Sequence[Json]:
         """Its Machines that stay, in the order of their creation."""
         staying = (one for one in self.machines if not terminating(one))
-        return sorted(staying, key=lambda one: (str(one["metadata"].get("creationTimestamp")), _name(one)))
+        return sorted(staying, key=_created)
 
     @property
-    def settled(self) -> bool:
-        """Whether it has exactly the Machines that it asks for, and replaces none of them."""
+    def unsettled(self) -> str:
+        """Why it is not lowered now; empty: it has exactly the Machines that it asks for, and replaces none of them."""
         status = self.deployment.get("status") or {}
-        return (
-            len(self.live) == self.replicas
-            and int(status.get("observedGeneration") or 0) >= generation(self.deployment)
-            and _condition(self.deployment, "RollingOut").get("status") != "True"
-        )
+        rollout = _condition(self.deployment, "RollingOut")
+        if len(self.live) != self.replicas:
+            return f"{_called(self.deployment)} has {len(self.live)} Machines and asks for {self.replicas}"
+        if int(status.get("observedGeneration") or 0) < generation(self.deployment):
+            return f"Cluster API has yet to read {_called(self.deployment)}"
+        if rollout.get("status") == "True":
+            return f"{_called(self.deployment)} rolls out{_said(rollout)}"
+        return ""
 
     @property
     def shrinking(self) -> bool:
@@ -139,7 +143,11 @@ class ClusterApiProvider:
         """MachineDeployments are scaled one at a time: limits hold for boots side by side, and one mark is there."""
 
     async def catalog(self) -> Catalog:
-        """Return what the file, or the tables that ship with Kinema, list of what MachineDeployments can boot."""
+        """Return what the file, or the tables that ship with Kinema, list of what MachineDeployments can boot.
+
+        Raises:
+            PermanentError: `not-found`, the Cluster has none; `invalid`, the file or an annotation cannot be read.
+        """
         found = await catalog_of(self._settings.catalog, self._api)
         return replace(found, rows=sold(found.rows, await self._pools()))
 
@@ -232,19 +240,23 @@ class ClusterApiProvider:
             return Operation(id_, name, "failed", "conflict", f"MachineDeployment {deployment} is gone")
         order = group.orders.get(name)
         machine = group.machine(order.machine) if order is not None else None
+        waits = f"{_called(group.deployment)} has made no Machine for it"
         if order is not None and machine is not None:
             if order.done:
                 return Operation(id_, _node(machine), "done")
+            waits = f"Machine {order.machine} has no node{_said(_condition(machine, 'InfrastructureReady'))}"
             reason, text = failure(machine)
-            # Cluster API would go on trying, and buy it later.
-            if reason and await self._remove(deployment, order.machine):
-                return Operation(id_, name, "failed", reason, f"Machine {order.machine}: {text}")
+            if reason:  # Cluster API would go on trying, and buy it later
+                kept = await self._remove(deployment, order.machine)
+                if not kept:
+                    return Operation(id_, name, "failed", reason, f"Machine {order.machine}: {text}")
+                waits = f"Machine {order.machine}: {text}; {kept}"
         elif order is None or (
             len(group.live) >= group.replicas and name not in (await self._take_back(deployment, name)).orders
         ):
             detail = f"another client has lowered {_called(group.deployment)} before {name} had a Machine"
             return Operation(id_, name, "failed", "conflict", detail)
-        return Operation(id_, name, "running")
+        return Operation(id_, name, "running", message=waits)
 
     async def _take_back(self, deployment: str, name: str) -> Group:
         """End an order if it has no Machine; what is returned has it no more then.
@@ -270,31 +282,30 @@ class ClusterApiProvider:
         machine = await self._machine(name) if name else None
         if machine is None or uid(machine) != order:
             return Operation(id_, node, "done")
-        if not terminating(machine):
-            await self._remove(deployment, name)
-        return Operation(id_, node, "running")
+        waits = "" if terminating(machine) else await self._remove(deployment, name)
+        waits = waits or f"Cluster API deletes Machine {name}{_said(_condition(machine, 'Deleting'))}"
+        return Operation(id_, node, "running", message=waits)
 
-    async def _remove(self, deployment: str, name: str) -> bool:
-        """Lower a MachineDeployment by one Machine, and return whether that could be done now."""
+    async def _remove(self, deployment: str, name: str) -> str:
+        """Lower a MachineDeployment by one Machine; return why that cannot be done now, and nothing if it was."""
         async with self._scaling:
             group = await self._group(deployment)
             _check_may_change(group.deployment)
-            if not group.settled or group.machine(name) is None:
-                return False
+            if why := _kept(group, name):
+                return why
             least = _size(group.deployment, MIN_SIZE)
             if least is not None and group.replicas <= least:
                 raise PermanentError("quota", f"{_called(group.deployment)} has reached its {MIN_SIZE}, {least}")
             await self._mark(group, name)
-            lowered = False
 
             def change(group: Group) -> tuple[Orders, int] | None:
-                nonlocal lowered
-                lowered = group.settled and group.machine(name) is not None
+                nonlocal why
+                why = _kept(group, name)
                 ended = next((key for key, order in group.orders.items() if order.machine == name), "")
-                return (assigned(group, but=ended), group.replicas - 1) if lowered else None
+                return None if why else (assigned(group, but=ended), group.replicas - 1)
 
             await self._update(deployment, change)
-            return lowered
+            return why
 
     async def _mark(self, group: Group, name: str) -> None:
         """Mark one Machine of a MachineDeployment, and no other: of two that are marked, either may go.
@@ -377,16 +388,18 @@ class ClusterApiProvider:
         return replace(group, deployment=await self._management.patch(path, body))
 
     async def _pools(self) -> list[Pool]:
-        """Return what each MachineDeployment that may be scaled boots."""
+        """Return what each MachineDeployment that may be scaled boots; raises PermanentError where there is none."""
+        deployments = await self._deployments()
+        if not deployments:
+            detail = f"there is no MachineDeployment of Cluster {self._cluster}: check namespace and cluster"
+            raise PermanentError("not-found", detail)
         nodes = {_name(one): labels_of(one) for one in await self._api.items("/api/v1/nodes")}
         live: dict[str, Mapping[str, str]] = {}
-        for machine in await self._machines():
+        for machine in sorted(await self._machines(), key=_created, reverse=True):  # a rollout may change the type
             if _node(machine) in nodes:
                 live.setdefault(labels_of(machine).get(DEPLOYMENT, ""), nodes[_node(machine)])
         pools = (
-            pool_of(one, live.get(_name(one), {}))
-            for one in await self._deployments()
-            if not (terminating(one) or _paused(one))
+            pool_of(one, live.get(_name(one), {})) for one in deployments if not (terminating(one) or _paused(one))
         )
         return [pool for pool in pools if pool is not None]
 
@@ -425,7 +438,11 @@ def pool_of(deployment: Json, live: Mapping[str, str]) -> Pool | None:
     machine_type, zone, capacity_type = machine_of(Node(name="-", uid="-", labels=FrozenMap(known)))
     if machine_type == UNKNOWN:
         return None
-    taints = [one.strip() for one in annotations_of(deployment).get(TAINTS, "").split(",") if one.strip()]
+    texts = (one for one in annotations_of(deployment).get(TAINTS, "").split(",") if one.strip())
+    try:
+        taints = [taint_text(parse_taint(one)) for one in texts]
+    except ValueError as error:
+        raise PermanentError("invalid", f"annotation {TAINTS} of {_called(deployment)}: {error}") from error
     for taint in (template.get("spec") or {}).get("taints") or ():
         if taint.get("propagation", "Always") == "Always":
             value = f"={taint['value']}" if taint.get("value") else ""
@@ -522,6 +539,11 @@ def failure(machine: Json) -> tuple[str, str]:
     return "", ""
 
 
+def _kept(group: Group, name: str) -> str:
+    """Return why a MachineDeployment cannot be lowered by that Machine now; empty: it can."""
+    return group.unsettled or ("" if group.machine(name) else f"Machine {name} does not stay in {group.name}")
+
+
 def _assign(group: Group) -> tuple[Orders, int] | None:
     orders = assigned(group)
     return None if orders == group.orders else (orders, group.replicas)
@@ -577,6 +599,16 @@ def _annotation(key: str, value: str | None) -> Json:
 def _condition(item: Json, kind: str) -> Mapping[str, str]:
     conditions: Iterable[Mapping[str, str]] = (item.get("status") or {}).get("conditions") or ()
     return next((one for one in conditions if one.get("type") == kind), {})
+
+
+def _said(condition: Mapping[str, str]) -> str:
+    """Return the message of a condition in one line, behind a colon; empty where it has none."""
+    words = " ".join((condition.get("message") or "").split())
+    return f": {words}" if words else ""
+
+
+def _created(machine: Json) -> tuple[str, str]:
+    return str(machine["metadata"].get("creationTimestamp")), _name(machine)
 
 
 def _called(deployment: Json) -> str:
