@@ -41,9 +41,13 @@ def test_a_provider_is_never_a_default(tmp_path: Path) -> None:
     ("provider", "told"),
     [
         ({"kind": "sim"}, "missing required field `url`"),
-        ({"kind": "cloud"}, "$.provider.kind"),
+        ({"kind": "cloud"}, "$.provider.kind`; there are sim, kwok, delegate, gke, karpenter, cluster-api, static"),
         ({"kind": "kwok"}, "missing required field `catalog`"),
         ({"kind": "delegate", "catalog": "c", "url": "u"}, "unknown field `url`"),
+        (
+            {"kind": "cluster-api", "namespace": "n", "cluster": "c", "kubeconfg": "k"},
+            "`kubeconfg` - at `$.provider`; there are kind, namespace, cluster, kubeconfig, catalog",
+        ),
     ],
 )
 def test_wrong_settings_are_named(tmp_path: Path, provider: dict[str, str], told: str) -> None:

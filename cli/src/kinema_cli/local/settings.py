@@ -109,9 +109,10 @@ def read_service_settings(path: Path, supplied: Mapping[str, Mapping[str, object
         runtime = {"cluster": "checked", **whole.get("runtime", {})}
         try:
             kind = import_module(f"kinema_{service}.settings").Settings
-            msgspec.convert({**beside, **whole, "runtime": runtime}, kind)
+            given = {**beside, **whole, "runtime": runtime}
+            msgspec.convert(given, kind)
         except (msgspec.ValidationError, TypeError) as error:
-            raise InputError(f"--settings {path}: {service}: {error}{_may_be(kind, str(error))}") from error
+            raise InputError(f"--settings {path}: {service}: {error}{_may_be(kind, str(error), given)}") from error
     return found
 
 
@@ -145,9 +146,9 @@ def _completed(settings: Mapping[str, Any], beside: Mapping[str, object]) -> dic
     return whole
 
 
-def _may_be(kind: object, fault: str) -> str:
+def _may_be(kind: object, fault: str, given: object) -> str:
     """Return which value or name may stand where another was found; empty where that takes more than a word."""
-    if names := known_names(kind, fault):
+    if names := known_names(kind, fault, given):
         return names
     place = _WRONG_TYPE.search(fault)
     for name in place[1].split(".") if place is not None else ():

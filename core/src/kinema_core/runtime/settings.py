@@ -7,7 +7,7 @@ A settings file is JSON. A variable of the environment overrides a setting in it
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import NoneType, UnionType
@@ -31,7 +31,8 @@ NATS_FILES: Final = (
 )
 """Settings that name a file with a secret for the broker, or a certificate."""
 _PLACE: Final = re.compile(r" - at `\$\.?([^`]*)`$")
-_UNKNOWN: Final = re.compile(r"^Object contains unknown field `[^`]*`(?: - at `\$([^`]*)`)?$")
+_UNKNOWN: Final = re.compile(r"^Object contains unknown field `[^`]*`(?: - at `\$(?P<place>[^`]*)`)?$")
+_UNKNOWN_KIND: Final = re.compile(r"^Invalid value '.*' - at `\$(?P<place>[^`]*)\.[a-z]+`$")
 
 
 class SettingsError(Exception):
@@ -162,17 +163,26 @@ def load(kind: type[T], path: str | Path = "", environment: Mapping[str, str] | 
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         guilty = next((name for name in variables if _concerns(str(error), _names(name))), "")
-        raise SettingsError(f"{guilty or path or 'environment'}: {error}{known_names(kind, str(error))}") from error
+        raise SettingsError(
+            f"{guilty or path or 'environment'}: {error}{known_names(kind, str(error), values)}"
+        ) from error
 
 
-def known_names(kind: Any, fault: str) -> str:  # noqa: ANN401 - any type
-    """Return the settings that there are where msgspec's message names an unknown one; empty for other messages."""
-    found = _UNKNOWN.search(fault)
+def known_names(kind: Any, fault: str, given: object) -> str:  # noqa: ANN401 - any type
+    """Return which settings, or kinds, there are where msgspec's message names an unknown one of what was given.
+
+    Empty for other messages.
+    """
+    found = _UNKNOWN.search(fault) or _UNKNOWN_KIND.search(fault)
     if found is None:
         return ""
-    for name in re.findall(r"[a-z_]+", found[1] or ""):
-        kind = _fields(kind).get(name)
-    names = ", ".join(_fields(kind))
+    for name in re.findall(r"[a-z_]+", found["place"] or ""):
+        kind = _fields(kind, given).get(name)
+        given = given.get(name) if isinstance(given, Mapping) else None
+    known: Iterable[str] = _fields(kind, given)
+    if found.re is _UNKNOWN_KIND:
+        known = [str(one.__struct_config__.tag) for one in _alternatives(kind) if issubclass(one, msgspec.Struct)]
+    names = ", ".join(known)
     return f"; there are {names}" if names else ""
 
 
@@ -208,13 +218,19 @@ def _override(values: dict[str, Any], kind: Any, names: list[str], text: str) ->
     values[name] = _value(fields[name], text)
 
 
-def _fields(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - any type
-    """Return the settings inside a value of this type: of a struct, or of any of those that it may be."""
+def _fields(kind: Any, given: object = None) -> dict[str, Any]:  # noqa: ANN401 - any type
+    """Return the settings inside a value of this type: of a struct, or of any of those that it may be.
+
+    Of those, only the one whose kind the given value names, if it names one.
+    """
     found: dict[str, Any] = {}
     for one in _alternatives(kind):
         if isinstance(one, type) and issubclass(one, msgspec.Struct):
-            if one.__struct_config__.tag_field is not None:
-                found[one.__struct_config__.tag_field] = str
+            tag = one.__struct_config__
+            if tag.tag_field is not None:
+                if isinstance(given, Mapping) and given.get(tag.tag_field, tag.tag) != tag.tag:
+                    continue
+                found[tag.tag_field] = str
             found.update({field.encode_name: field.type for field in msgspec.structs.fields(one)})
     return found
 
