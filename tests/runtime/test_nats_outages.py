@@ -21,6 +21,7 @@ from kinema_core.runtime.nats_bus import NatsBus, connect
 from kinema_core.runtime.nats_connection import ApiFault, fault_error
 from kinema_core.runtime.serve import retry_until_available
 from kinema_core.runtime.setup import Layout, setup
+from kinema_core.runtime.topology import lease_subject
 
 pytestmark = pytest.mark.connected
 
@@ -47,6 +48,30 @@ async def test_tokens_grow_beyond_the_life_of_their_bucket(broker: Broker) -> No
     new = await bus.acquire("rescheduler", 30)
     assert new is not None
     assert new.revision > max(tokens)
+
+
+@pytest.mark.parametrize(("value", "taken"), [(b'{"holder":"x"}', True), (b'{"holder":"x","seconds":60}', False)])
+async def test_a_lease_whose_end_the_broker_forgot_is_taken(broker: Broker, value: bytes, *, taken: bool) -> None:
+    """A killed broker may keep a key for ever: once it was not renewed for its whole time, it is free."""
+    bus = await broker.bus()
+    await broker.send(lease_subject("c1", "rescheduler"), value)
+    assert await bus.acquire("rescheduler", 1) is None
+    await asyncio.sleep(1.2)
+    lease = await bus.acquire("rescheduler", 1)
+    assert (lease is not None) is taken
+    if lease is not None:
+        await lease.renew()
+        assert await (await broker.bus()).acquire("rescheduler", 1) is None
+
+
+async def test_a_lease_that_is_renewed_is_not_taken(broker: Broker) -> None:
+    """However long another process waits for it."""
+    held, waiting = await (await broker.bus()).acquire("rescheduler", 1), await broker.bus()
+    assert held is not None
+    for _ in range(12):
+        assert await waiting.acquire("rescheduler", 1) is None
+        await asyncio.sleep(0.2)
+        await held.renew()
 
 
 async def test_what_no_retry_can_store_ends_the_service(broker: Broker) -> None:

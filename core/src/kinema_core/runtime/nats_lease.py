@@ -3,6 +3,10 @@
 The fencing token of a holder is the sequence of its first write, counted from the creation of the bucket in Unix
 milliseconds. So tokens grow with every holder, also where the bucket, or the whole broker, was replaced by a new one:
 sequences of a bucket never grow as fast as time does.
+
+A broker that is killed may forget when a key was to expire (NATS 2.15 looks only at the newest ones when it recovers).
+So whoever waits for a lease also takes it when it was not renewed for its whole time while it was watched: its holder
+has stopped acting under it by then.
 """
 
 from __future__ import annotations
@@ -30,6 +34,8 @@ class _Holder(msgspec.Struct, frozen=True):
     """Value of a lease's key. An empty holder has released it."""
 
     holder: str = ""
+    seconds: float = 0.0
+    """For how long, unless renewed; 0: for as long as whoever waits would have it."""
 
 
 class NatsLease:
@@ -74,6 +80,8 @@ class LeaseKeeper:
         self._connection = connection
         self._reader = reader
         self._cluster = cluster
+        self._watched: dict[str, tuple[int, float]] = {}
+        """Sequence of another process's lease by name, and since when it is known, in monotonic seconds."""
 
     async def acquire(self, name: str, ttl: float) -> NatsLease | None:
         """Take a lease, or None while another process holds it."""
@@ -86,10 +94,12 @@ class LeaseKeeper:
         for _ in range(_TRIES):
             since = time.monotonic()
             try:
-                last = await self._write(name, _Holder(holder), expected=expected, ttl=ttl)
+                last = await self._write(name, _Holder(holder, ttl), expected=expected, ttl=ttl)
             except (ConflictError, AmbiguousError, NoResponderError):
                 found = await self._reader.last(STREAM, lease_subject(self._cluster, name))
                 last, expected = _settle(found, holder)
+                if found is not None and expected < 0 and self._is_left(name, found, ttl):
+                    expected = found.sequence
             if last:
                 return NatsLease(self, name, holder=holder, epoch=epoch, last=last, ttl=ttl, since=since)
             if expected < 0:
@@ -99,10 +109,10 @@ class LeaseKeeper:
     async def renew(self, name: str, *, holder: str, last: int, ttl: float) -> int:
         """Extend a lease; gives the key's new sequence."""
         try:
-            return await self._write(name, _Holder(holder), expected=last, ttl=ttl)
+            return await self._write(name, _Holder(holder, ttl), expected=last, ttl=ttl)
         except (ConflictError, AmbiguousError, NoResponderError) as error:
             found = await self._reader.last(STREAM, lease_subject(self._cluster, name))
-            if found is not None and _holder_of(found) == holder:
+            if found is not None and _value(found).holder == holder:
                 if found.sequence > last:
                     return found.sequence
                 raise BusUnavailableError(f"lease {name!r} was not renewed: {error}") from error
@@ -115,24 +125,33 @@ class LeaseKeeper:
         except ConflictError:
             return
 
+    def _is_left(self, name: str, found: Raw, ttl: float) -> bool:
+        """Return whether another process's lease stayed as it is for its whole time: it should have expired."""
+        now = time.monotonic()
+        sequence, since = self._watched.get(name, (0, now))
+        if sequence != found.sequence:
+            self._watched[name] = (found.sequence, now)
+            return False
+        return now - since > (_value(found).seconds or ttl)
+
     async def _write(self, name: str, value: _Holder, *, expected: int, ttl: float) -> int:
         subject = lease_subject(self._cluster, name)
         headers = {EXPECTED_LAST: str(expected), _TTL: f"{ceil(ttl)}s"}
         return (await self._connection.store(subject, msgspec.json.encode(value), f"lease {name!r}", headers)).seq
 
 
-def _holder_of(raw: Raw) -> str:
+def _value(raw: Raw) -> _Holder:
     try:
-        return msgspec.json.decode(raw.data, type=_Holder).holder
+        return msgspec.json.decode(raw.data, type=_Holder)
     except msgspec.DecodeError:
-        return "?"
+        return _Holder("?")
 
 
 def _settle(found: Raw | None, holder: str) -> tuple[int, int]:
     """Return (sequence, 0) for an own lease, (0, sequence to expect) for a free one, (0, -1) for a taken one."""
     if found is None:
         return 0, 0
-    who = _holder_of(found)
+    who = _value(found).holder
     if who == holder:
         return found.sequence, 0
     return (0, found.sequence) if not who else (0, -1)
