@@ -115,16 +115,14 @@ def test_no_pod_moves_beside_a_limit_of_none_but_requests_fall() -> None:
     assert ({one.workload[-2:] for one in found.resizes}, found.restarts) == ({"w0", "w1", "w2", "w3"}, 0)
 
 
-def test_requests_fall_beside_moves_that_save() -> None:
-    """Ten pods leave the dear node for the cheap one: the limit on moves is used up, and the others run on smaller."""
+def test_all_requests_fall_before_pods_are_packed() -> None:
+    """Ten pods could leave the dear node at once: all requests fall first, and the next plan moves by the new ones."""
     pods = [deployed(f"w{n}", ["n1"] * 5, cpu=200, memory=64, resizable=BOTH) for n in range(4)]
-    state = cluster(
-        node("n1", price="0.05", cpu=8000),
-        node("n2", price="0.40", cpu=8000),
-        deployed("web", ["n2"] * 10, cpu=100, memory=64),
-        *pods,
-    )
+    web = deployed("web", ["n2"] * 10, cpu=100, memory=64)
+    state = cluster(node("n1", price="0.05", cpu=8000), node("n2", price="0.40", cpu=8000), web, *pods)
     falls = tuple(forecast(f"w{n}", cpu=200, memory=64, after=180) for n in range(4))
-    found = planned(state, (), work=20, forecasts=falls, settings=unguarded(max_moves_fraction=0.25))
-    assert found.cost.after == 0.05
-    assert (len(found.resizes), found.moves, found.restarts) == (4, 10, 0)
+    limited = unguarded(max_moves_fraction=0.25)
+    found = planned(state, (), work=20, forecasts=falls, settings=limited)
+    assert (len(found.resizes), found.moves, found.restarts) == (4, 0, 0)
+    after = planned(state, (), work=20, settings=limited)
+    assert (after.moves, after.cost.after) == (10, 0.05)

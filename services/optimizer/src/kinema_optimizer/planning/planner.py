@@ -102,7 +102,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     forecasts = useful(request, forecasts, prospect)
     with stop.part(FIRST_SHARE) if choice is not None else nullcontext():
         made = _make_no_dearer(request, forecasts, task_pool, stop, report)
-    for amended in (_raised_in_place, _with_others_in_place, _worthwhile, _with_others_in_place):
+    for amended in (_raised_in_place, _worthwhile, _with_others_in_place):
         made = made.of(*amended(request, forecasts, made.task, made.plan), stop)
     made = made.of(*without_idle_falls(request, forecasts, made.task, made.plan, prospect), stop)
     if choice is not None and mode == "reschedule" and not _is_at_rest(made.plan) and not made.plan.resizes:
