@@ -79,12 +79,15 @@ def test_smaller_requests_are_no_reason_to_pay_more(seed: int) -> None:
 @settings(max_examples=10, deadline=None)
 @example(seed=31)
 @example(seed=32)  # who stays on a cordoned node could not come back to it
+@example(seed=291225)  # one request falls, and nothing moves before that
 @given(seed=st.integers(0, 10**6))
 def test_smaller_requests_take_no_place_from_who_waits(seed: int) -> None:
-    """As many pending pods are placed as without them, for no more; and no proof says that this cannot be."""
+    """As many pending pods are placed as without them, for no more unless requests fall first; no proof denies it."""
     state, on_sale = random_cluster(seed, pods=12, limited=bool(seed % 2))
     found, plain = plan(state, on_sale, lowered(state, seed)), plan(state, on_sale)
-    assert (len(found.unplaced), found.cost.after) <= (len(plain.unplaced), plain.cost.after)
+    first = bool(found.resizes) and only_resizes(found, state)
+    most = found.cost.before if first else plain.cost.after
+    assert (len(found.unplaced), found.cost.after) <= (len(plain.unplaced), most)
     if found.unplaced == plain.unplaced:
         assert found.cost.lower_bound <= plain.cost.after
 

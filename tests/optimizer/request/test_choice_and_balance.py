@@ -42,6 +42,7 @@ def alternatives(state: Cluster) -> list[Plan]:
         cost=changed(cost, after=round(cost.after * 1.01, 6)),
         moves=0,
         steps=(),
+        placements=tuple(changed(one, strategy="stay") for one in cheap.placements),  # spread no wider
         nodes=tuple(changed(one, action="keep") if one.action == "delete" else one for one in cheap.nodes),
     )
     return [cheap, calm, changed(calm, cost=changed(cost, after=cost.after * 2))]
