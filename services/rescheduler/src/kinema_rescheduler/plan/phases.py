@@ -163,11 +163,11 @@ def _delete(ctx: ExecutionContext, name: str, *, moved: bool) -> tuple[tuple[Dec
         if ctx.passed(progress.ended, ctx.limits.delete_seconds):
             return ctx.verdict(keep_id(name), "delete-unconfirmed", "it was deleted but is still there"), False
         return (), False
-    pods = ctx.evictable.get(name, ())
-    if not pods and moved:
-        return ctx.intend(Step(id=f"delete/{name}", kind="delete", target=name, uid=node.uid)), False
     if not moved:
         return (), False
+    pods = ctx.evictable.get(name, ())
+    if not pods:
+        return ctx.intend(Step(id=f"delete/{name}", kind="delete", target=name, uid=node.uid)), False
     staying = [pod.key for pod in pods if not pod.terminating]
     if staying:
         return ctx.verdict(keep_id(name), "not-empty", f"still there: {', '.join(staying[:5])}"), False
