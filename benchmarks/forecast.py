@@ -4,8 +4,9 @@
 
 Rolling origin: CPU 24 hours ahead after 7 days, memory 1 hour ahead after 12 hours, at the 95th percentile. Each model
 is calibrated in the same way. `vpa` is the recommender of the VerticalPodAutoscaler as it comes: the 90th percentile of
-a histogram with a half-life of a day, plus 15%. `vpa-p95` is its 95th percentile without a margin. `thesis-as-is` is
-the thesis's line without a band. With `--series`, the folder's `cpu/*.csv` and `memory.csv` are measured as well.
+a histogram with a half-life of a day, plus 15%. `vpa-p95` is its 95th percentile without a margin. `last-day-maximum`
+takes no part in the predictor's combination. `thesis-as-is` is the thesis's line without a band. With `--series`, the
+folder's `cpu/*.csv` and `memory.csv` are measured as well.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ def _uppers(past: Array, task: Task, outcome: Outcome) -> dict[str, Array]:
     found["thesis-as-is"] = paths["thesis"]
     found["vpa"] = _VPA_MARGIN * decayed_quantiles(past, now, task, 0.9)[0][:, None] * flat
     found["vpa-p95"] = decayed_quantiles(past, now, task, QUANTILE)[0][:, None] * flat
+    found["last-day-maximum"] = past[:, -task.per_day :].max(axis=1)[:, None] * flat
     found[OURS] = band(past, task, outcome.offsets, outcome.chosen, able)[1]
     return found
 

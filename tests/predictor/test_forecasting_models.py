@@ -79,13 +79,6 @@ def test_the_histogram_halves_what_is_a_day_older() -> None:
     assert decayed_quantiles(series, (2 * DAY,), TASK, 0.35)[0][0] == 20.0
 
 
-def test_the_maximum_is_of_the_last_day_only() -> None:
-    """A peak of 25 hours ago is forgotten, one of 23 hours ago is not."""
-    series = np.full((2, 3 * DAY), 5.0)
-    series[0, -DAY - 2] = series[1, -DAY + 2] = 90.0
-    assert ahead("last-day-maximum", series)[:, 0].tolist() == [5.0, 90.0]
-
-
 def test_what_lies_far_off_reverts_to_the_middle() -> None:
     """Noise that keeps little of itself is forecast near its level first, near its median a day later."""
     rng = np.random.default_rng(5)

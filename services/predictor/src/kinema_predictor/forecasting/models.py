@@ -7,6 +7,9 @@ forecast.
 Sources: `thesis` is algorithm 5 of the Kinema thesis. `histogram` has the half-life of the VerticalPodAutoscaler's
 recommender. `holt-winters` is additive exponential smoothing without a trend (Winters 1960). `reverting` extrapolates
 by the autocorrelation of the series, as a regression of its value in h steps on its value now does.
+
+The largest of the last day is none of them: it is no quantile, and one spike stays for a day in every mean it takes
+part in (`benchmarks.forecast` measures it). Requests of memory have it as their floor.
 """
 
 from __future__ import annotations
@@ -106,10 +109,6 @@ def decayed_quantiles(series: Array, origins: Sequence[int], task: Task, quantil
     return found
 
 
-def _last_day_maximum(past: Array, task: Task) -> Array:
-    return _flat(past[:, -task.per_day :].max(axis=1), task)
-
-
 def _level(past: Array, task: Task) -> Array:
     count = min(past.shape[1], max(2, round(3 * LEARNING_SECONDS / task.step_seconds)))
     age = np.arange(count - 1, -1, -1) * task.step_seconds
@@ -197,7 +196,6 @@ def _holt_winters(series: Array, origins: Sequence[int], task: Task) -> list[Arr
 
 MODELS: Final[tuple[Model, ...]] = (
     Model("histogram", _histogram, is_quantile=True),
-    Model("last-day-maximum", _at_each(_last_day_maximum), is_quantile=True),
     Model("thesis", _at_each(_thesis)),
     Model("level", _at_each(_level)),
     Model("reverting", _at_each(_reverting)),
