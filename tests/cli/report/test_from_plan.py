@@ -12,13 +12,14 @@ from tests.support.plans import bare_plan, plan_node
 
 from kinema_cli.report.build import MOST_ROWS, build_report
 from kinema_cli.report.drawings import BOXES_WIDTH, CHARACTER, MOST_NODES, boxes_picture, legend
-from kinema_cli.report.from_plan import boxes_of, headline_of, plan_report
+from kinema_cli.report.from_plan import boxes_of, fates_of, headline_of, plan_report
 from kinema_core.events import (
     Cost,
     Held,
     Placement,
     Plan,
     RedundancyLoss,
+    Resize,
     Unplaced,
     ViolatedPreference,
 )
@@ -111,12 +112,32 @@ def test_what_pods_lose_is_in_the_report(tmp_path: Path) -> None:
     assert "What pods lose" not in without
 
 
+def test_pods_that_are_resized_where_they_run_do_not_restart(tmp_path: Path) -> None:
+    """Where kubelets resize, a roll that leaves every pod on its node is no restart; elsewhere it is one."""
+    _, state = large(2)
+    rolled = tuple(
+        Placement(
+            pod=one.key, uid=one.uid, source=one.node, to=one.node or "", strategy="rolling", requests=one.requests
+        )
+        for one in state.pods
+    )
+    change = Resize(workload="Deployment/shop/web", requests_before=amounts(500, 128), requests_after=amounts(300, 128))
+    plan = bare_plan(plan_node("n0000", "keep"), plan_node("n0001", "keep"), placements=rolled, resizes=(change,))
+    assert set(fates_of(plan, state).values()) == {"restart"}
+    able = cluster(*state.nodes, *(replace(one, resizable=("cpu",)) for one in state.pods), *state.workloads)
+    assert set(fates_of(plan, able).values()) == {"resize"}
+    assert headline_of(plan, able).strategies == {}
+    html = build_report(plan_report(plan, able, (), title="t", subtitle="s"), tmp_path / "r.html").read_text("utf-8")
+    assert "is resized in place" in html
+    assert "restarts in place" not in html
+
+
 def test_plan_in_watts_has_money_and_power_on_top(tmp_path: Path) -> None:
     """Money comes from the nodes, the bound is in watts."""
     plan, state = large(3)
     cost = Cost(before=300.0, after=200.0, lower_bound=190.0, gap=0.052632, unit="W")
     watts = replace(plan, cost=cost)
-    head = headline_of(watts)
+    head = headline_of(watts, state)
     assert (head.usd_before, head.usd_after, head.watts) == (0.51, 0.34, (300.0, 200.0))
     path = build_report(plan_report(watts, state, (), title="t", subtitle="s"), tmp_path / "r.html")
     html = path.read_text(encoding="utf-8")

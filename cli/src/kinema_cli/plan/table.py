@@ -75,7 +75,7 @@ def plan_tables(  # noqa: PLR0913 - all but the plan and its cluster are named
         *_preferences(plan),
         *_frontier(plan, frontier),
     ]
-    head = headline_of(plan)
+    head = headline_of(plan, cluster)
     rows = [*([("cluster", cluster_time)] if cluster_time else []), *_summary_rows(plan, cluster, head, prices)]
     parts.append(facts("Plan", rows))
     every = [*warnings, *([redundancy_warning(plan)] if plan.redundancy_loss else [])]

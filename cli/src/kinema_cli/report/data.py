@@ -85,7 +85,7 @@ class PodBox:
     app: str
     cpu: int
     memory: int
-    fate: Literal["stay", "move", "restart", "schedule", "system"] = "stay"
+    fate: Literal["stay", "move", "restart", "resize", "schedule", "system"] = "stay"
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ _FATES: Final = {
     "stay": ", stays",
     "move": ", moves",
     "restart": ", restarts in place",
+    "resize": ", is resized in place",
     "schedule": ", was pending",
     "system": ", belongs to the node",
 }

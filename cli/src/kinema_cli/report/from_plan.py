@@ -16,25 +16,34 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_requests, is_resident
 from kinema_core.model.disruption_cost import ORDINARY, disruption_cost
 from kinema_core.model.match import parse_taints
+from kinema_core.model.pod_rules import MobilityOptions
 from kinema_core.model.quantity import rounded_in_words
+from kinema_core.model.resizing import disrupted
 
 if TYPE_CHECKING:
     from kinema_optimizer.planning.frontier import FrontierPoint
 
-Fate: TypeAlias = Literal["stay", "move", "restart", "schedule", "system"]
+Fate: TypeAlias = Literal["stay", "move", "restart", "resize", "schedule", "system"]
 _MOST_RESIZES: Final = 3
 """Workloads that are named; the rest is counted."""
 _ORDER: Final = {"keep": 0, "delete": 1, "boot": 2}
 _CHANGES_FIRST: Final = {"delete": 0, "boot": 0, "keep": 1}
 
 
-def fate_of(placement: Placement) -> Fate:
-    """Return what the plan does with a pod."""
+def fates_of(plan: Plan, cluster: Cluster) -> dict[str, Fate]:
+    """Return what the plan does with its pods, by their keys."""
+    replaced = {one.pod for one in disrupted(plan, cluster, MobilityOptions())}
+    return {one.pod: _fate(one, is_replaced=one.pod in replaced) for one in plan.placements}
+
+
+def _fate(placement: Placement, *, is_replaced: bool) -> Fate:
     if placement.source is None:
         return "schedule"
     if placement.source != placement.to:
         return "move"
-    return "restart" if placement.strategy == "rolling" else "stay"
+    if is_replaced:
+        return "restart"
+    return "stay" if placement.strategy == "stay" else "resize"
 
 
 def machines_of(plan: Plan) -> tuple[MachineRow, ...]:
@@ -52,9 +61,10 @@ def machines_of(plan: Plan) -> tuple[MachineRow, ...]:
 
 def moves_of(plan: Plan, cluster: Cluster) -> tuple[MoveRow, ...]:
     """Return the pods that move, restart or get a place, by workload and strategy, those with most pods first."""
+    fates = fates_of(plan, cluster)
     groups: dict[tuple[str, str], list[Placement]] = {}
     for placement in plan.placements:
-        if fate_of(placement) != "stay":
+        if fates[placement.pod] not in ("stay", "resize"):
             groups.setdefault((_workload(cluster, placement.pod), placement.strategy), []).append(placement)
     return tuple(
         MoveRow(
@@ -159,7 +169,7 @@ def plan_report(
     return ReportData(
         title=title,
         subtitle=subtitle,
-        headline=headline_of(plan),
+        headline=headline_of(plan, cluster),
         plan=plan,
         before=before,
         after=after,
@@ -172,11 +182,12 @@ def plan_report(
     )
 
 
-def headline_of(plan: Plan) -> Headline:
+def headline_of(plan: Plan, cluster: Cluster) -> Headline:
     """Return the figures on top."""
+    fates = fates_of(plan, cluster)
     strategies: dict[str, int] = {}
     for placement in plan.placements:
-        if fate_of(placement) in ("move", "restart", "schedule"):
+        if fates[placement.pod] in ("move", "restart", "schedule"):
             strategies[placement.strategy] = strategies.get(placement.strategy, 0) + 1
     actions = [node.action for node in plan.nodes]
     watts = (plan.cost.before, plan.cost.after) if plan.cost.unit == "W" else None
@@ -261,8 +272,8 @@ def boxes_of(plan: Plan, cluster: Cluster, offers: Sequence[Offer]) -> tuple[tup
     before = [node for node in ordered if node.action != "boot"]
     after = [node for node in ordered if node.action != "delete"]
     first = frozenset(node.name for node in (*before[:MOST_NODES], *after[:MOST_NODES]))
-    was = _grouped(plan.placements, cluster, place=lambda placement: placement.source, drawn=first)
-    will = _grouped(plan.placements, cluster, place=lambda placement: placement.to, drawn=first)
+    was = _grouped(plan, cluster, place=lambda placement: placement.source, drawn=first)
+    will = _grouped(plan, cluster, place=lambda placement: placement.to, drawn=first)
     return (
         tuple(_box(node, cluster, by_name, was, drawn=node.name in first) for node in before),
         tuple(_box(node, cluster, by_name, will, drawn=node.name in first) for node in after),
@@ -270,18 +281,19 @@ def boxes_of(plan: Plan, cluster: Cluster, offers: Sequence[Offer]) -> tuple[tup
 
 
 def _grouped(
-    placements: Iterable[Placement],
+    plan: Plan,
     cluster: Cluster,
     *,
     place: Callable[[Placement], str | None],
     drawn: frozenset[str],
 ) -> Mapping[str, list[PodBox]]:
+    fates = fates_of(plan, cluster)
     found: dict[str, list[PodBox]] = {}
-    for placement in placements:
+    for placement in plan.placements:
         name = place(placement)
         if name is not None and name in drawn:
             found.setdefault(name, []).append(
-                _pod_box(placement.pod, app_of(cluster, placement.pod), placement.requests, fate_of(placement))
+                _pod_box(placement.pod, app_of(cluster, placement.pod), placement.requests, fates[placement.pod])
             )
     return found
 

@@ -12,7 +12,7 @@ import msgspec
 
 from kinema_cli.report.audit import ReadyPoint, audit
 from kinema_cli.report.data import Headline, Life, Replicas, ReportData, Sample
-from kinema_cli.report.from_plan import fate_of, headline_of, plan_report
+from kinema_cli.report.from_plan import fates_of, headline_of, plan_report
 from kinema_cli.report.protocol import rows
 from kinema_core.events import (
     EMPTY,
@@ -190,7 +190,7 @@ class Execution:
             for name, count in self.figures.items()
             if name.startswith(_MOVES) and not isinstance(count, str)
         }
-        return counted if self.ended is not None else dict(headline_of(self.plan).strategies)
+        return counted if self.ended is not None else dict(headline_of(self.plan, Cluster()).strategies)
 
 
 def executions_of(log: Sequence[Event]) -> tuple[Execution, ...]:
@@ -272,7 +272,7 @@ def _with_plans(
     return replace(
         drawn,
         samples=_asked_for(data.samples, series, window[0]),
-        headline=_headline(data, executions, plan, window),
+        headline=_headline(data, executions, drawn.headline, window),
         node_lives=touched(lives.nodes, *window),
         pod_lives=touched(lives.pods, *window),
         audit=audit(series, _strategies(state, executions), start=window[0], end=window[1]),
@@ -282,7 +282,9 @@ def _with_plans(
     )
 
 
-def _headline(data: ReportData, executions: Sequence[Execution], plan: Plan, window: tuple[float, float]) -> Headline:
+def _headline(
+    data: ReportData, executions: Sequence[Execution], drawn: Headline, window: tuple[float, float]
+) -> Headline:
     """Return nodes and cost as they were when the first plan began and as they are at the end; moves of all plans."""
     at_start = [sample for sample in data.samples if sample.at <= window[0]] or [data.samples[0]]
     strategies = Counter[str]()
@@ -290,7 +292,7 @@ def _headline(data: ReportData, executions: Sequence[Execution], plan: Plan, win
         strategies.update(item.moves)
     restarts = sum(item.plan.restarts for item in executions)
     return replace(
-        headline_of(plan),
+        drawn,
         nodes_before=sum(at_start[-1].machines.values()),
         nodes_after=data.headline.nodes_after,
         usd_before=at_start[-1].usd_per_hour,
@@ -322,10 +324,11 @@ def _strategies(state: Sequence[Event], executions: Sequence[Execution]) -> dict
     found: dict[str, str] = {}
     for item in executions:
         cluster = cluster_at(state, item.plan.base_version)
+        fates = fates_of(item.plan, cluster)
         for placement in item.plan.placements:
             pod = cluster.pod(placement.pod)
             workload = None if pod is None else cluster.controller_of(pod)
-            if workload is None or fate_of(placement) not in ("move", "restart"):
+            if workload is None or fates[placement.pod] not in ("move", "restart"):
                 continue
             if found.get(workload.key, "evict") == "evict":
                 found[workload.key] = placement.strategy
