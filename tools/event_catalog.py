@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -55,16 +56,19 @@ class Struct:
     fields: tuple[Field, ...]
 
 
-def structs(module: ModuleType) -> Iterator[Struct]:
-    """The classes of a module in order of their source."""
-    for node in ast.parse(inspect.getsource(module)).body:
-        if isinstance(node, ast.ClassDef):
-            yield Struct(
-                name=node.name,
-                bases=tuple(ast.unparse(base) for base in node.bases),
-                meaning=ast.get_docstring(node) or "",
-                fields=tuple(_fields(node)),
-            )
+@cache
+def structs(module: ModuleType) -> tuple[Struct, ...]:
+    """Return the classes of a module in order of their source, which is read once: it is asked for each field."""
+    return tuple(
+        Struct(
+            name=node.name,
+            bases=tuple(ast.unparse(base) for base in node.bases),
+            meaning=ast.get_docstring(node) or "",
+            fields=tuple(_fields(node)),
+        )
+        for node in ast.parse(inspect.getsource(module)).body
+        if isinstance(node, ast.ClassDef)
+    )
 
 
 def _fields(node: ast.ClassDef) -> Iterator[Field]:
