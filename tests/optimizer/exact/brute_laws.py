@@ -48,6 +48,18 @@ class Laws:
         self.cluster = cluster
         self.shunned: dict[tuple[int, int, int, int], bool] = {}
         self.meant: dict[tuple[int, int], set[int]] = {}
+        self.known_rivals: dict[int, set[int]] = {}
+
+    def rivals(self, pod: Pod) -> set[int]:
+        """Identities of the pods that the pod keeps away from some place, or that keep it away."""
+        if id(pod) not in self.known_rivals:
+            self.known_rivals[id(pod)] = {
+                id(other) for other in self.cluster.pods if self._minds(pod, other) or self._minds(other, pod)
+            }
+        return self.known_rivals[id(pod)]
+
+    def _minds(self, pod: Pod, other: Pod) -> bool:
+        return any(term.weight == 0 and id(other) in self._meant(pod, term) for term in pod.rules.anti_affinity)
 
     def shun(self, a: Pod, at: Labels, b: Pod, there: Labels) -> bool:
         """Whether one of two pods keeps the other away from where they are."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from math import floor
 from typing import NamedTuple
 
@@ -82,12 +82,25 @@ class Brute:
         self.boots: list[Spot] = []
         self.booted: Counter[str] = Counter()
         self.best: tuple[int, ...] | None = None
+        self.best_moves = 0
+        """Of the plan that is the best so far."""
         self.budget: tuple[tuple[int, ...], int] | None = None
         self.rolled: frozenset[str] = frozenset()
         self.steps = 0
+        self.order = sorted(self.movers, key=lambda pod: (pod.node is None, -pod.requests["cpu"], pod.key))
+        self.alike = [False, *(_same(a, b) for a, b in pairwise(self.order))]
+        """Whether a pod is like the one before it in the order."""
         self.taken = [0] * len(self.movers)
         self.fresh: dict[tuple[str, int], Spot] = {}
-        self.needs = {pod.key: {**pod.requests, **self._attached(pod)} for pod in self.movers}
+        self.pools = {
+            one.name: [other.name for other in self.offers.values() if one.pool and other.pool == one.pool]
+            or [one.name]
+            for one in offers
+        }
+        self.needs = {id(pod): {**pod.requests, **self._attached(pod)} for pod in self.movers}
+        self.homes_first = {
+            id(pod): sorted(enumerate(self.spots), key=lambda one: one[1].name != pod.node) for pod in self.movers
+        }
         self.by_roll = {pod.key: self._by_roll(pod) for pod in self.movers}
         self.move_prices = {pod.key: move_price * disruption_cost(cluster, pod) // ORDINARY for pod in self.movers}
         """Micro-USD per hour, paid like a node."""
@@ -96,6 +109,8 @@ class Brute:
         self.spreads = [(pod, one) for pod in cluster.pods if alive(pod) for one in hard(pod)]
         going = [one for one in cluster.pods if one.terminating and one.node in at]
         self.going = [(one, at[one.node or ""]) for one in going]
+        self.bound_on_spot = list(self._bound_on_spot())
+        self.near_others = any(term.weight == 0 for pod in cluster.pods for term in pod.rules.affinity)
         self.admitted: dict[tuple[str, str, str], bool] = {}
         """Whether a node by itself admits a pod, by pod, node and offer."""
 
@@ -220,17 +235,15 @@ class Brute:
             return None
         *lost, cost = self.best
         self.budget = (tuple(lost), cost + cost // 1000)
-        self.best = None
+        self.best = (self.best_moves,)
         self._try_all()
-        assert self.best is not None
         return Best(tuple(lost), cost, self.best[0])
 
     def _try_all(self) -> None:
         paid = sum(spot.price for spot in self.spots if spot.fixed)
-        order = sorted(self.movers, key=lambda pod: (pod.node is None, -pod.requests["cpu"], pod.key))
         for choice in product([False, True], repeat=len(self.rolling)):
             self.rolled = frozenset(key for key, roll in zip(self.rolling, choice, strict=True) if roll)
-            self._place(order, 0, lost=[0] * len(self.levels), paid=paid, moved=0)
+            self._place(0, lost=[0] * len(self.levels), paid=paid, moved=0)
 
     def _value(self, lost: list[int], paid: int, moved: int) -> tuple[int, ...] | None:
         """What the part of a plan is worth, at best; None when it is too dear."""
@@ -242,18 +255,18 @@ class Brute:
         assert self.budget is not None
         return tuple(min(a, b) for a, b in zip(lost, self.budget[0], strict=True))
 
-    def _place(self, order: list[Pod], at: int, *, lost: list[int], paid: int, moved: int) -> None:
+    def _place(self, at: int, *, lost: list[int], paid: int, moved: int) -> None:
         self.steps += 1
         if self.steps > MOST_STEPS:
             raise TooLargeError
         value = self._value(lost, paid, moved)
         if value is None or moved > self.most_moves or (self.best is not None and value >= self.best):
             return
-        if at == len(order):
+        if at == len(self.order):
             self._leaf(lost, paid, moved)
             return
-        pod = order[at]
-        least = self.taken[at - 1] if at and _same(order[at - 1], pod) else -1
+        pod = self.order[at]
+        least = self.taken[at - 1] if self.alike[at] else -1
         rolls = self.by_roll[pod.key] in self.rolled
         may_go = rolls or not self.by_roll[pod.key]
         for rank, spot in self._candidates(pod):
@@ -271,28 +284,25 @@ class Brute:
             spot.seats.append((pod, not stays))
             gone = int(pod.node is not None and spot.name != pod.node)
             price += gone * self.move_prices[pod.key]
-            self._place(order, at + 1, lost=lost, paid=paid + price, moved=moved + gone)
+            self._place(at + 1, lost=lost, paid=paid + price, moved=moved + gone)
             spot.seats.pop()
             if new:
                 self.boots.pop()
                 self.booted[spot.offer] -= 1
         if pod.node is None:
-            self.taken[at] = len(self.spots) + len(order)
+            self.taken[at] = len(self.spots) + len(self.order)
             level = self.levels.index(pod.priority)
             more = [n + (index == level) for index, n in enumerate(lost)]
-            self._place(order, at + 1, lost=more, paid=paid, moved=moved)
+            self._place(at + 1, lost=more, paid=paid, moved=moved)
 
     def _candidates(self, pod: Pod) -> Iterator[tuple[int, Spot]]:
         """Nodes and their ranks: live ones in order, then new ones in the order in which they were opened."""
-        live = list(enumerate(self.spots))
-        yield from (one for one in live if one[1].name == pod.node)
-        yield from (one for one in live if one[1].name != pod.node)
-        yield from list(enumerate(self.boots, len(live)))
+        yield from self.homes_first[id(pod)]
+        yield from list(enumerate(self.boots, len(self.spots)))
         for one in self.offers.values():
-            pool = [other.name for other in self.offers.values() if one.pool and other.pool == one.pool] or [one.name]
-            counted = one.available is None or sum(self.booted[name] for name in pool) < one.available
+            counted = one.available is None or sum(self.booted[name] for name in self.pools[one.name]) < one.available
             if counted and all(self._under(quota.name) + quota.takes <= quota.left for quota in one.quotas):
-                yield len(live) + len(self.boots), self._next(one)
+                yield len(self.spots) + len(self.boots), self._next(one)
 
     def _under(self, quota: str) -> int:
         """What new nodes take of a quota."""
@@ -306,19 +316,22 @@ class Brute:
     def _may_sit(self, pod: Pod, spot: Spot, *, arrives: bool) -> bool:
         if arrives and not self._admitted(pod, spot):
             return False
-        wanted: dict[str, int] = {}
-        asked: set[str] = set()
-        for other, comes in [*spot.seats, (pod, arrives)]:
-            for name, amount in self.needs[other.key].items():
+        wanted = dict(self.needs[id(pod)])
+        asked = {name for name, amount in wanted.items() if amount > 0} if arrives else set()
+        for other, comes in spot.seats:
+            for name, amount in self.needs[id(other)].items():
                 wanted[name] = wanted.get(name, 0) + amount
                 if comes and amount > 0:
                     asked.add(name)
         room = spot.room
-        if any(wanted[name] > room.get(name, 0) and (name in room or limited(name)) for name in asked):
-            return False
-        for other, comes in spot.seats:
-            if (comes or arrives) and ports_clash(pod.rules.host_ports, other.rules.host_ports):
+        for name in asked:
+            if wanted[name] > room.get(name, 0) and (name in room or limited(name)):
                 return False
+        ports = pod.rules.host_ports
+        if ports and any(
+            (comes or arrives) and ports_clash(ports, other.rules.host_ports) for other, comes in spot.seats
+        ):
+            return False
         return self._keeps_apart(pod, spot, arrives=arrives)
 
     def _admitted(self, pod: Pod, spot: Spot) -> bool:
@@ -347,6 +360,8 @@ class Brute:
 
     def _keeps_apart(self, pod: Pod, spot: Spot, *, arrives: bool) -> bool:
         """Anti-affinity against everybody who has a seat already, and those that cannot move."""
+        if not self.laws.rivals(pod):
+            return True
         for other_spot in [*self.spots, *self.boots]:
             held = other_spot.stuck if other_spot.fixed else []
             for other, comes in [*other_spot.seats, *((one, False) for one in held)]:
@@ -367,23 +382,25 @@ class Brute:
                     continue
                 spots = [spot for spot in self.spots if spot.fixed or spot.seats or spot in kept] + self.boots
                 if self._lawful(spots) and self._shares_spot(spots):
-                    self.best = value
+                    self.best, self.best_moves = value, moved
 
     def _lawful(self, spots: list[Spot]) -> bool:
         seated = [(pod, spot.labels, comes) for spot in spots for pod, comes in spot.seats]
         stuck = [(pod, spot.labels, False) for spot in spots for pod in spot.stuck]
         beside = [(pod, spot.labels) for spot in spots if not spot.fixed for pod in spot.stuck]
         for pod, at, comes in seated:  # each other they were held against when they sat down
-            if comes and any(self.laws.shun(pod, at, other, there) for other, there in beside):
+            if comes and self.laws.rivals(pod) and any(self.laws.shun(pod, at, *other) for other in beside):
                 return False
         after = seated + stuck
         people = [(pod, at) for pod, at, _ in after]
-        for pod, at, comes in after:
+        for pod, at, comes in after if self.near_others else ():
             for term in pod.rules.affinity:
                 if term.weight == 0 and not self.laws.near(pod, at, term, people):
                     now = [labels for other, labels in self.where_now if other is pod]
                     if comes or not now or self.laws.near(pod, now[0], term, self.where_now):
                         return False
+        if not self.spreads:
+            return True
         scene, before = Scene(spots, after), Scene(self.spots, [(pod, at, False) for pod, at in self.where_now])
         meanwhile = Scene([*self.spots, *self.boots], before.people + [one for one in after if one[2]])
         return all(
@@ -392,26 +409,33 @@ class Brute:
             for pod, one in self.spreads
         )
 
+    def _bound_on_spot(self) -> Iterator[tuple[list[Pod], int, int, Counter[str]]]:
+        """Of workloads with a share: pods, most on spot capacity, most in a pool of it, and how many are there now."""
+        live = {spot.name: spot for spot in self.spots}
+        known = listed(self.cluster)
+        for workload, members in self.cluster.pods_by_workload.items():
+            pods = [pod for pod in members if pod in known]
+            shares = (
+                _share_of(self.cluster, workload, self.options.spot_share, pooled=False),
+                _share_of(self.cluster, workload, self.options.spot_pool_share, pooled=True),
+            )
+            if shares != (None, None):
+                most = [len(pods) if share is None else floor(Fraction(share) * len(pods)) for share in shares]
+                yield pods, most[0], most[1], _on_spot([live.get(pod.node or "") for pod in pods])
+
     def _shares_spot(self, spots: list[Spot]) -> bool:
         """Whether spot capacity, and each machine type of it in a zone, holds no more of a workload than it may.
 
         It may hold as many as now.
         """
-        shares = (self.options.spot_share, self.options.spot_pool_share)
-        where = {pod.key: spot for spot in spots for pod in [*spot.stuck, *(one for one, _ in spot.seats)]}
-        live = {spot.name: spot for spot in self.spots}
-        for workload, members in self.cluster.pods_by_workload.items():
-            pods = [pod for pod in members if pod in listed(self.cluster)]
-            now, after = (
-                Counter(part for spot in found if spot is not None and spot.spot for part in ("spot", _pool(spot)))
-                for found in ([live.get(pod.node or "") for pod in pods], [where.get(pod.key) for pod in pods])
-            )
-            for part, count in after.items():
-                share = _share_of(self.cluster, workload, shares[part != "spot"], pooled=part != "spot")
-                most = len(pods) if share is None else floor(Fraction(share) * len(pods))
-                if count > max(most, now[part]):
-                    return False
-        return True
+        if not self.bound_on_spot:
+            return True
+        where = {id(pod): spot for spot in spots for pod in [*spot.stuck, *(one for one, _ in spot.seats)]}
+        return all(
+            count <= max(most if part == "spot" else most_of_pool, now[part])
+            for pods, most, most_of_pool, now in self.bound_on_spot
+            for part, count in _on_spot([where.get(id(pod)) for pod in pods]).items()
+        )
 
     def _by_node(self, key: str) -> bool:
         """Whether every node is a domain by itself."""
@@ -421,6 +445,11 @@ class Brute:
 
 def _pool(spot: Spot) -> str:
     return f"{spot.labels['node.kubernetes.io/instance-type']}/{spot.labels.get(ZONE, '-')}"
+
+
+def _on_spot(where: list[Spot | None]) -> Counter[str]:
+    """How many of some pods are on spot capacity, and in each pool of it."""
+    return Counter(part for spot in where if spot is not None and spot.spot for part in ("spot", _pool(spot)))
 
 
 def _share_of(cluster: Cluster, workload: str, default: float | None, *, pooled: bool) -> str | None:
