@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.optimizer.instances import random_cluster
 from tests.optimizer.planned import Unpriced, planned
-from tests.optimizer.planning.changed_requests import filled_cluster, lowered, only_resizes
+from tests.optimizer.planning.changed_requests import filled_cluster, lowered
 from tests.optimizer.planning.test_plans import forecast
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, cluster, deployed, node, offer
@@ -66,12 +66,11 @@ def test_the_bound_counts_on_the_room_of_old_copies(seed: int) -> None:
 @example(seed=1)
 @given(seed=st.integers(0, 10**6))
 def test_smaller_requests_are_no_reason_to_pay_more(seed: int) -> None:
-    """The plan costs no more than the cluster of now, nor, unless they fall first, than that without them."""
+    """The plan costs no more than the cluster of now, nor than that without them."""
     state, on_sale = filled_cluster(seed, pods=20)
     found = plan(state, on_sale, lowered(state, seed))
     assert found.cost.after <= found.cost.before
-    first = bool(found.resizes) and only_resizes(found, state)
-    assert first or found.cost.after <= plan(state, on_sale).cost.after
+    assert found.cost.after <= plan(state, on_sale).cost.after
     assert found.cost.lower_bound <= found.cost.after
 
 
@@ -79,6 +78,7 @@ def test_smaller_requests_are_no_reason_to_pay_more(seed: int) -> None:
 @settings(max_examples=10, deadline=None)
 @example(seed=31)
 @example(seed=32)  # who stays on a cordoned node could not come back to it
+@example(seed=291225)  # requests fell, and a move that saves waited for the next plan
 @given(seed=st.integers(0, 10**6))
 def test_smaller_requests_take_no_place_from_who_waits(seed: int) -> None:
     """As many pending pods are placed as without them, for no more; and no proof says that this cannot be."""
@@ -94,6 +94,7 @@ def test_smaller_requests_take_no_place_from_who_waits(seed: int) -> None:
 @example(seed=4, pods=12)  # who waits was to have the room of an old copy, and its move had no order
 @example(seed=53, pods=12)
 @example(seed=45, pods=16)  # rules between pods let nobody be resized
+@example(seed=7155, pods=8)  # one of three that fall has no order beside the moves that save
 @given(seed=st.integers(0, 10**6), pods=st.sampled_from([8, 12]))
 def test_every_plan_with_smaller_requests_passes_the_checker(seed: int, pods: int) -> None:
     """Whatever the rules between pods: everybody has a place or a reason, now and wave by wave; nobody pays more."""

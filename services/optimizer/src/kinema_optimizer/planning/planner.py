@@ -224,7 +224,8 @@ def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) 
 
     Requests then change in place, or where there is room for second copies, also where new requests make the plan break
     a rule: its own node may not admit a pod again. Workloads that cannot change so keep their requests, or all where a
-    saving is worth more than what theirs free in the end. Where the time is over, the plan stays as it is.
+    saving is worth more than what theirs free in the end. Where pods restart for new requests and the plan saves
+    enough without them, it keeps its moves. Where the time is over, it stays as it is.
     """
     sound, least = not _blocked(task.problem, plan), request.settings.min_savings_fraction
     if sound and _has_purpose(forecasts, plan, least):
@@ -240,11 +241,35 @@ def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) 
         if not stuck and (not sound or (no_dearer and _unplaced(rest) <= _unplaced(plan))):
             falling = {one.workload for one in rest.resizes}
             freed = freed_share(request.cluster, in_the_end(one for one in given if one.workload in falling))
-            waits = sound and _is_saving(plan) and freed < WORTH_FREEING
-            return (task, plan) if waits else (still, rest)
+            if sound and _is_saving(plan) and freed < WORTH_FREEING:
+                return task, plan
+            pays = sound and rest.restarts > 0 and _is_saving(plan, least)
+            falls = tuple(one for one in given if one.workload in falling)
+            return _falling_beside(request, falls, task, plan, (still, rest), over) if pays else (still, rest)
         blocked = {one for key in stuck for one in _resized(still.problem, key)}
         if blocked and (not sound or lowers(given)):
             tried.insert(0, tuple(one for one in given if one.workload not in blocked))
+    return task, plan
+
+
+def _falling_beside(
+    request: Request, falls: Forecasts, task: Task, plan: Plan, rest: tuple[Task, Plan], over: Over
+) -> tuple[Task, Plan]:
+    """Return the plan with as many of these falls as have an order beside its moves.
+
+    Pods restart for them, so whoever moves afterwards gains nothing by waiting for the next plan. Where the limit on
+    moves has not enough for both, they fall alone: `rest`.
+    """
+    while falls and not over(ORDER):
+        both = request.whole(falls)
+        found, stuck = order_once(both.problem, outcome_from(both.problem, plan), over)
+        if not stuck and key_of_plan(both.problem, found)[1].over_limit:
+            return rest
+        subjects = tuple(stuck) or _blocked(both.problem, found)
+        if not subjects:
+            return both, found
+        blocked = {one for key in subjects for one in _resized(both.problem, key)}
+        falls = tuple(one for one in falls if blocked and one.workload not in blocked)
     return task, plan
 
 
