@@ -118,28 +118,26 @@ class Simulation:
         """Place pods by first fit over the nodes; return those that fit nowhere."""
         world, left = self._world, list(reversed(pods))
         if not world.topology.concerns(kind):
-            takes = self._takers(kind)
-            room = world.most(kind, world.free[takes])
-            for index, count in zip(takes.tolist(), room.tolist(), strict=True):
-                for _ in range(min(count, len(left))):
+            room = world.room(kind)
+            for index in self._in_order(room):
+                for _ in range(min(int(room[index]), len(left))):
                     world.place(left.pop(), index)
                 if not left:
                     break
             return left[::-1]
         while left:
-            takes = self._takers(kind)
-            if not len(takes):
+            takes = self._in_order(world.fits(kind))
+            if not takes:
                 break
-            world.place(left.pop(), int(takes[0]))
+            world.place(left.pop(), takes[0])
         return left[::-1]
 
-    def _takers(self, kind: int) -> Ints:
-        """Return the nodes that take a pod of the kind, those that are on their way last."""
-        takes = np.flatnonzero(self._world.fits(kind))
-        if not self._world.coming:
-            return takes
-        late = np.isin(takes, sorted(self._world.coming))
-        return np.concatenate([takes[~late], takes[late]])
+    def _in_order(self, takes: Flags | Ints) -> list[int]:
+        """Return the nodes that take pods, by index; those that are on their way last."""
+        found: list[int] = np.flatnonzero(takes).tolist()
+        if self._world.coming:
+            found.sort(key=self._world.coming.__contains__)
+        return found
 
     # --- kinds that no rule between pods is about
 
@@ -150,10 +148,12 @@ class Simulation:
         room = [self._room(kind, claim.options & offered, claim.load) for claim in self._claims]
         queue = [(len(claim.pods), index) for index, claim in enumerate(self._claims) if room[index]]
         heapq.heapify(queue)
-        fresh = self._room(kind, offered, np.zeros_like(world.kinds[kind].requests))
+        fresh: int | None = None
         touched: set[int] = set()
         for position, pod in enumerate(pods):
             if not queue:
+                if fresh is None and len(self._claims) != self._most:
+                    fresh = self._room(kind, offered, np.zeros_like(world.kinds[kind].requests))
                 if not fresh or len(self._claims) == self._most:
                     self._narrow(kind, offered, touched)
                     return pods[position:]
@@ -510,11 +510,7 @@ def hopeful(world: World, nodes: Sequence[int]) -> Iterator[int]:
 
     More pods of a kind than all the other nodes have room for go to the one new node, and it has to be a cheaper one.
     """
-    rooms = {
-        kind.index: world.most(kind.index, world.free) * (world.alive & world.admitted(kind.index))
-        for kind in world.kinds
-        if not world.topology.concerns(kind.index)
-    }
+    rooms = {kind.index: world.room(kind.index) for kind in world.kinds if not world.topology.concerns(kind.index)}
     everywhere = {kind: int(room.sum()) for kind, room in rooms.items()}
     for index in nodes:
         load = np.zeros(len(world.resources), dtype=np.int64)

@@ -410,10 +410,15 @@ class World:
         mine = self.kinds[kind]
         if not len(mine.asks):
             return np.full(len(free), 2**31, dtype=np.int64)
-        found: Ints = np.full(len(free), 2**31, dtype=np.int64)
-        for resource in mine.asks:
-            found = np.minimum(found, np.maximum(free[:, resource], 0) // mine.requests[resource])
+        first, *more = (np.maximum(free[:, resource], 0) // mine.requests[resource] for resource in mine.asks)
+        found: Ints = np.minimum(first, 2**31)
+        for room in more:
+            np.minimum(found, room, out=found)
         return found
+
+    def room(self, kind: int) -> Ints:
+        """Return (S,): how many more pods of the kind each node takes, rules between pods aside."""
+        return self.most(kind, self.free) * (self.alive & self.admitted(kind))
 
     def admitted(self, kind: int) -> Flags:
         """Return (S,): nodes that the pod's own rules and the nodes' taints allow, room aside."""
