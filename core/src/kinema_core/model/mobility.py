@@ -25,6 +25,7 @@ from kinema_core.model.pod_rules import (
     Verdict,
     facts_of,
     in_scope,
+    judged_alike,
     judged_by_owner,
     listed,
     listed_by_key,
@@ -127,15 +128,18 @@ def _mobility(cluster: Cluster, now: datetime, options: MobilityOptions) -> Mobi
 
 def _judged(facts: Facts) -> Iterator[tuple[str, Pod, Verdict | None, Strategy]]:
     """Every listed pod by key, what its own rules say, and how it would move."""
-    by_owner: dict[tuple[str, Owner], tuple[Verdict | None, Strategy]] = {}
+    by_owner: dict[tuple[str, Owner], tuple[str, Pod, Verdict | None, Strategy]] = {}
     for key, pod in listed_by_key(facts.cluster).items():
         owner = pod.owner
-        if owner is None or not judged_by_owner(facts, key, pod):
+        known = None if owner is None else by_owner.get((pod.namespace, owner))
+        # Most pods are like the first one of their owner: to compare takes less than to ask whether rules concern them.
+        same = known is not None and judged_alike(facts, known[:2], (key, pod))
+        if owner is None or not (same or judged_by_owner(facts, key, pod)):
             yield key, pod, verdict_on(facts, pod), strategy_of(facts.cluster, pod)
             continue
-        if (pod.namespace, owner) not in by_owner:
-            by_owner[pod.namespace, owner] = verdict_on(facts, pod), strategy_of(facts.cluster, pod)
-        yield key, pod, *by_owner[pod.namespace, owner]
+        if known is None:
+            known = by_owner[pod.namespace, owner] = key, pod, verdict_on(facts, pod), strategy_of(facts.cluster, pod)
+        yield key, pod, *known[2:]
 
 
 def holding(facts: Mobility, cluster: Cluster, more: Mapping[str, Held]) -> Mobility:

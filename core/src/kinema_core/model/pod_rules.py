@@ -178,6 +178,25 @@ def judged_by_owner(facts: Facts, key: str, pod: Pod) -> bool:
     )
 
 
+def judged_alike(facts: Facts, judged: tuple[str, Pod], other: tuple[str, Pod]) -> bool:
+    """Return whether the second of two pods of one owner, each with its key, is `judged_by_owner` as the first is.
+
+    All that is asked there is the same of both: what their budgets are, what they state, and that their node is known.
+    """
+    (first_key, first), (key, pod) = judged, other
+    budgets = budgets_by_pod(facts.cluster)
+    return (
+        pod.annotations == first.annotations
+        and pod.host_path == first.host_path
+        and pod.rules == first.rules
+        and pod.requests == first.requests
+        and pod.containers == first.containers
+        and pod.labels == first.labels
+        and facts.cluster.node(pod.node or "") is not None
+        and budgets.get(key) == budgets.get(first_key)
+    )
+
+
 def _unreadable(facts: Facts, pod: Pod) -> Verdict | None:
     what = facts.quarantine
     if pod.node is not None and pod.node in what.nodes:
