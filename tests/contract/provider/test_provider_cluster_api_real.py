@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.contract.provider.orders import ended, offer
 from tests.controlplane.access import Access, RefusedError
 from tests.controlplane.cluster_api import (
     CLUSTER,
@@ -35,7 +36,6 @@ from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.kubernetes.guard import NAME as GUARD
 from kinema_rescheduler.kubernetes.guard import guard
 from kinema_rescheduler.kubernetes.rights import OF_PROVIDER
-from kinema_rescheduler.providers.base import Operation
 from kinema_rescheduler.providers.cluster_api import (
     DELETE_MACHINE,
     DEPLOYMENT,
@@ -76,9 +76,9 @@ def fleet(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture
 async def api(plane: ControlPlane, fleet: ClusterApi, tmp_path: Path) -> AsyncIterator[FencedClient]:
     """A connection to a cluster with MachineDeployments `m2-a`, `m4-a` and `m4-b`, of no Machine each."""
-    for name, offer in OFFERS.items():
-        if offer.machine_type != "m8":
-            await asyncio.to_thread(add_deployment, plane.admin, name, offer)
+    for name, sold in OFFERS.items():
+        if sold.machine_type != "m8":
+            await asyncio.to_thread(add_deployment, plane.admin, name, sold)
     api = await connect(str(plane.admin.write_kubeconfig(tmp_path / "admin")))
     yield api
     await api.close()
@@ -96,21 +96,6 @@ def settings(folder: Path) -> ClusterApiSettings:
     """Settings with the prices."""
     (folder / "prices.csv").write_text(PRICES, encoding="utf-8")
     return ClusterApiSettings(namespace=NAMESPACE, cluster=CLUSTER, catalog=str(folder / "prices.csv"))
-
-
-async def ended(provider: ClusterApiProvider, operation: Operation) -> Operation:
-    """The operation once it is over."""
-    async with asyncio.timeout(120):
-        while operation.state == "running":
-            await asyncio.sleep(0.2)
-            operation = await provider.operation(operation.id)
-    return operation
-
-
-async def offer(provider: ClusterApiProvider, machine_type: str = "m2", zone: str = "zone-a") -> Offer:
-    """What is on sale of a machine type."""
-    offers = offers_from((await provider.catalog()).rows, Cluster())
-    return next(item for item in offers if (item.machine_type, item.zone) == (machine_type, zone))
 
 
 async def usable(api: FencedClient, name: str) -> dict[str, Any]:

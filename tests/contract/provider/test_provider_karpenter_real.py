@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from benchmarks.karpenter import POOL, consolidate, running_karpenter
+from tests.contract.provider.orders import ended, offer
 from tests.controlplane.access import Access
 from tests.controlplane.plane import ControlPlane, Options, running
 from tests.controlplane.server import Server
 
-from kinema_core.events import Offer
 from kinema_core.model.catalog import offers_from, parse_catalog
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.stock import most_of
@@ -22,7 +22,6 @@ from kinema_kubernetes.objects import labels_of
 from kinema_rescheduler.errors import NotFoundError, PermanentError, TransientError
 from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_rescheduler.kubernetes.rights import OF_PROVIDER
-from kinema_rescheduler.providers.base import Operation
 from kinema_rescheduler.providers.karpenter import NODE_CLAIMS, KarpenterProvider
 from kinema_rescheduler.settings import KarpenterSettings
 
@@ -72,21 +71,6 @@ def make(api: FencedClient, tmp_path: Path) -> Callable[[], KarpenterProvider]:
     (tmp_path / "prices.csv").write_text(PRICES, encoding="utf-8")
     settings = KarpenterSettings(node_pool="all", catalog=str(tmp_path / "prices.csv"))
     return lambda: KarpenterProvider(api, settings)
-
-
-async def ended(provider: KarpenterProvider, operation: Operation) -> Operation:
-    """The operation once it is over."""
-    async with asyncio.timeout(90):
-        while operation.state == "running":
-            await asyncio.sleep(0.2)
-            operation = await provider.operation(operation.id)
-    return operation
-
-
-async def offer(provider: KarpenterProvider, machine_type: str = "m2", zone: str = "zone-a") -> Offer:
-    """What is on sale of a machine type."""
-    offers = offers_from((await provider.catalog()).rows, Cluster())
-    return next(item for item in offers if (item.machine_type, item.zone) == (machine_type, zone))
 
 
 async def node(api: FencedClient, name: str) -> dict[str, Any]:
