@@ -122,6 +122,8 @@ def _pod(**labels: str) -> Obj:
         ("app!=web", False),
         ("app in (api, web)", True),
         ("app notin (api,web)", False),
+        ("app=web,app=api", False),
+        ("app=web,app in (web)", True),
         ("app", True),
         ("!app", False),
         ("!tier", True),
