@@ -90,13 +90,14 @@ def _movers(
     if not victims and not rolling and key not in ctx.units:
         return None
     legs = {pod.uid: leg for pod in victims if (leg := _next_leg(ctx, key, pod)) is not None}
+    without = {*ctx.disrupted, *ctx.unfit}
     return WorkloadMoves(
         key=key,
         workload=ctx.cluster.workload(key),
         strategy="rolling" if rolling else _strategy(ctx, key, victims, places),
         pods=tuple(sorted(pods, key=lambda pod: pod.key)),
         victims=tuple(sorted(victims, key=lambda pod: pod.key)),
-        targets={uid: leg.to for uid, leg in legs.items() if leg.to not in {*ctx.disrupted, *ctx.unfit}},
+        targets={uid: leg.to for uid, leg in legs.items() if leg.to not in without},
         waves={pod.uid: legs[pod.uid].wave if pod.uid in legs else ctx.route.unplanned for pod in victims},
         requests=requests,
     )
@@ -117,7 +118,7 @@ def _leaves(ctx: ExecutionContext, key: str, pod: Pod, place: Placement | None) 
         return False
     if pod.node in ctx.disrupted or (place is None and (key, pod.node) in ctx.stopovers):
         return True
-    if place is None or place.source is None or place.to in {place.source, pod.node, *ctx.refused}:
+    if place is None or place.source is None or place.to in (place.source, pod.node) or place.to in ctx.refused:
         return False
     node = ctx.cluster.node(pod.node)
     if node is not None and foreign_deletion(node) is not None:

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from kinema_core.events import (
     EMPTY,
+    SKIPPED,
     ExecutionAborted,
     ExecutionCompleted,
     Figures,
@@ -35,7 +36,7 @@ from kinema_core.model.mobility import (
     next_end_of_protection,
 )
 from kinema_rescheduler.journal.execution import Execution, Progress, Verdict
-from kinema_rescheduler.names import ABORT, REPLAN, keep_id, skip_id, taint_id, unfit_id, unit_id, untaint_id
+from kinema_rescheduler.names import ABORT, REPLAN, keep_id, taint_id, unfit_id, unit_id, untaint_id
 from kinema_rescheduler.plan.closing import Closing, closings_of, most_closed
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.plan.route import Leg, Route, route_of
@@ -163,6 +164,8 @@ class ExecutionContext:
     @cached_property
     def left_on(self) -> Mapping[str, str]:
         """Return the nodes with a pod of a workload that is left alone, and the first such pod by key."""
+        if not self.skips:
+            return {}
         left = [
             (pod.node, pod.key)
             for pod in self.alive.values()
@@ -329,9 +332,14 @@ class ExecutionContext:
         repeated = deletion is not None and deletion.retry and self.execution.abort is None
         return keep_id(node) in self.execution.verdicts or (failed and not repeated)
 
+    @cached_property
+    def skips(self) -> frozenset[str]:
+        """Return the workloads whose moves were abandoned, by key."""
+        return frozenset(name.removeprefix(SKIPPED) for name in self.execution.verdicts if name.startswith(SKIPPED))
+
     def skipped(self, workload: str) -> bool:
         """Return whether the move of a workload was abandoned."""
-        return skip_id(workload) in self.execution.verdicts
+        return workload in self.skips
 
     def unit(self, kind: str, workload: str, number: int) -> Progress | None:
         """Return a step of the `number`th move of a workload."""

@@ -328,7 +328,6 @@ def _figures(ctx: ExecutionContext) -> Figures:
     steps = ctx.execution.steps.values()
     done = [progress.step for progress in steps if progress.state == "done"]
     surged = sum(step.replicas_from - step.replicas_to for step in done if step.kind == "surge-down")
-    verdicts = ctx.execution.verdicts
     started = next((progress.intended for progress in steps), ctx.now)
     return FrozenMap(
         {
@@ -338,7 +337,7 @@ def _figures(ctx: ExecutionContext) -> Figures:
             "moves_evict": sum(1 for step in done if step.kind == "evict"),
             "moves_rolling": sum(step.replicas_from for step in done if step.kind == "roll"),
             "placement_misses": _misses(ctx),
-            "workloads_skipped": sum(1 for name in verdicts if name.startswith("skip/")),
+            "workloads_skipped": len(ctx.skips),
             "nodes_kept": sum(
                 1 for name in ctx.deletes if not ctx.done(f"delete/{name}") and ctx.cluster.node(name) is not None
             ),
