@@ -39,7 +39,8 @@ quick: .venv/.ready ## unit and property tests that need no server, a minute and
 
 test: .venv/.ready controlplane ## every test that this machine can run; says what it leaves out and why
 	.venv/bin/python -m pytest -q -m "not connected and not pipeline and not cluster and not long and not containers" -n 2
-	.venv/bin/python -m pytest -q -m "(connected or pipeline or cluster) and not faults and not long and not containers" -n 5 --dist loadscope --no-loadscope-reorder
+	.venv/bin/python -m pytest -q -m "(connected or pipeline or cluster) and not faults and not long and not containers" -n 5 --dist loadscope --no-loadscope-reorder \
+	  $$(grep -rlE --include='*.py' 'mark\.(connected|pipeline|cluster)\b' tests | sed 's,/conftest\.py$$,,' | sort)
 	@echo "left out: tests marked faults or long, which take minutes each on a real control plane: make faults; and those in containers: make containers"
 
 e2e: .venv/.ready controlplane ## all services on a real control plane, audited from outside; leaves out/e2e/result.json
