@@ -20,7 +20,9 @@ from kinema_core.events import Solve
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.instance import Instance, cost, flaws, moves
 from kinema_optimizer.problem.question import Question
-from kinema_optimizer.search.search import SearchOptions, SearchResult, search, start_as_is
+from kinema_optimizer.problem.solution import Incumbent, cost_of
+from kinema_optimizer.search import search as search_module
+from kinema_optimizer.search.search import Affordable, SearchOptions, SearchResult, search, start_as_is, too_slow
 from kinema_optimizer.solvers.stopping import Ends, RecordedStop, StopReason, WorkStop
 
 
@@ -192,3 +194,42 @@ def test_the_first_plan_buys_no_large_machine_for_what_a_small_one_holds() -> No
     problem = assemble(("cpu", "memory"), [PodClass((1000, 2**30), 75)], machines)
     first = start_as_is(problem)
     assert sorted(machines[one.machine].name for one in first.boots) == ["large", "small"]
+
+
+def test_nothing_is_given_for_fewer_moves_above_what_is_enough() -> None:
+    """A state may cost what is enough, else no more than the last one: not the least cost and a thousandth."""
+    problem = boutique_problem(20, 24).packing
+    whole = start_as_is(problem)
+
+    def without(*nodes: int) -> Incumbent:
+        state = whole.copy()
+        state.keep[list(nodes)] = False
+        return state
+
+    costs = [cost_of(problem, state) for state in (whole, without(0), without(0, 1), without(0, 1, 2))]
+    assert costs == sorted(costs, reverse=True)
+    affordable = Affordable(problem, costs[1], costs[2])
+    assert [affordable(without(*range(n))) for n in (0, 1, 3, 2, 1)] == [False, True, True, True, False]
+    assert affordable.paid == costs[2]
+
+
+@pytest.mark.parametrize(
+    ("now", "turn", "late"),
+    [(400, 1, False), (380, 2, False), (381, 2, True), (200, 8, True), (100, 8, False), (399, 1, False)],
+)
+def test_a_phase_that_comes_too_slowly_to_what_is_known_ends(now: int, turn: int, *, late: bool) -> None:
+    """From 400 to 320 in eight rounds: 20 are gained in two of them, but one round is no pace."""
+    goal = 320 if turn < 8 else 100
+    assert too_slow(400, now, goal, turn=turn, rounds=8) is late
+
+
+@pytest.mark.slow
+def test_nodes_retained_are_dropped_where_they_come_too_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their phase ends after that round, and the others have the time; a replay ends there, too."""
+    problem = boutique_problem(20, 24)
+    monkeypatch.setattr(search_module, "too_slow", lambda *_, turn, **__: turn == 2)
+    found = found_for(problem, SearchOptions(), rounds=5)
+    ends = {one.phase: (one.iteration, one.reason) for one in found.stops}
+    assert (ends["near"], ends["last"]) == ((2, "optimal"), (5, "work-limit"))
+    solve = Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=0, stops=found.stops)
+    assert same(found, search(problem.packing, problem.relaxed, SearchOptions(), RecordedStop(solve)))

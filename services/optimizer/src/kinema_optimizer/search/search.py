@@ -83,6 +83,8 @@ _LOW_PRICE: Final = 0.1
 _RAISED_PRICE: Final = 1.0
 """Price of a move that a low one is raised to, likewise."""
 _MOST_PRICE: Final = 4.0
+_CATCH_UP: Final = 4
+"""Rounds in which nodes retained have to come to the cost of a plan built from nothing, for each round that it had."""
 
 Allowed: TypeAlias = Callable[[Incumbent], bool]
 """Test that a state passes to be taken."""
@@ -107,6 +109,25 @@ class Checks:
             self._due *= 2
             self.failed = not self.test(best)
         return self.failed
+
+
+@dataclass
+class Affordable:
+    """Test that a state costs no more than the states before it, or no more than so much in any case."""
+
+    problem: Instance
+    paid: int
+    """Micro-USD per hour of the last state that passed."""
+    enough: int
+    """Micro-USD per hour that a state may cost whatever the others did: what is left to it buys fewer moves."""
+
+    def __call__(self, state: Incumbent) -> bool:
+        """Return whether a state passes."""
+        cost = cost_of(self.problem, state)
+        if cost > max(self.paid, self.enough):
+            return False
+        self.paid = cost
+        return True
 
 
 @dataclass
@@ -186,7 +207,7 @@ class Rounds:
     seed: int
     checks: Checks = field(default_factory=Checks)
 
-    def run(
+    def run(  # noqa: PLR0913 - all but three have defaults and are named
         self,
         context: SearchContext,
         state: Incumbent,
@@ -196,6 +217,7 @@ class Rounds:
         deep: bool = True,
         least: SearchContext | None = None,
         most: int = MOST_ROUNDS,
+        hopeless: Callable[[int, Incumbent], bool] = lambda _, __: False,
     ) -> tuple[SearchContext, Incumbent]:
         """Improve a state until the stop rule ends the phase, or nothing was found for long.
 
@@ -203,7 +225,7 @@ class Rounds:
 
         Returns the last context and the best state: the cheapest with moves at their price. Where `least` is given, the
         price of moves follows what is allowed, and is never below that of this context, at which states are compared.
-        Not `deep`: tries alone.
+        Not `deep`: tries alone. The phase ends as well where it is `hopeless` after a round, by its number and state.
         """
         record = self.record
         if self.checks.failed:
@@ -226,7 +248,7 @@ class Rounds:
             if least is not None:
                 stale = stale + 1 if best is known else 0
                 context = self._steer(context, least, dearer=refused, stale=stale >= _STALE_ROUNDS)
-            done = idle >= _IDLE_ROUNDS or not neighborhoods or turn == most
+            done = idle >= _IDLE_ROUNDS or not neighborhoods or turn == most or hopeless(turn, state)
             done = self._checked(phase, best) or done
             coming = kind.choose(turn, taken=columns, gain=gain)
             if record.ends(phase, turn, coming=coming, last=done) or done:
@@ -420,6 +442,14 @@ def knee_price(problem: Instance, prices: Prices) -> int:
     return round(_KNEE_PRICE * float(prices.pod_price @ prices.demand) / max(1, everybody))
 
 
+def too_slow(begun: int, now: int, goal: int, *, turn: int, rounds: int) -> bool:
+    """Return whether a cost that has come down from `begun` in `turn` rounds will be above the goal after so many.
+
+    The first rounds gain most, so what goes on at their pace is the best that can be hoped for. One round is no pace.
+    """
+    return turn > 1 and begun - (begun - now) * max(turn, rounds) // turn > goal
+
+
 def _assignment(problem: Instance, kinds: NodeTypes) -> AssignmentSolution:
     return solve_assignment_lp(problem.requests, _demand(problem, kinds), kinds, rounds=0)
 
@@ -586,7 +616,8 @@ class _Search:
         """Return the plan with the fewest moves found among those within the slack of the least cost.
 
         Two ways lead there: nodes retained with moves at a small price, and a plan built from nothing. On the largest
-        clusters the first takes seconds: it goes as far as time allows.
+        clusters the first takes seconds: it goes as far as time allows, and ends where it comes too slowly to the cost
+        of the other. What the slack buys is fewer moves, so none is spent while the plan is above the bound by more.
         """
         problem, record = self.problem, self.record
         cheapest = swap_in_existing(problem, self._cheapest("search")[1])
@@ -597,15 +628,27 @@ class _Search:
         chosen = first_plans.retention.solve(small.move_price)
         if record.ends(_SELECTION, 1, last=True):
             return cheapest
-        _, near = self.rounds(small, first_plans.plan(chosen), "near")
+        retained, goal = first_plans.plan(chosen), self._with_slack(cost_of(problem, cheapest))
+        begun, rounds = cost_of(problem, retained), _CATCH_UP * max(1, self._rounds_of("search"))
+
+        def hopeless(turn: int, state: Incumbent) -> bool:
+            return too_slow(begun, cost_of(problem, state), goal, turn=turn, rounds=rounds)
+
+        _, near = self.rounds(small, retained, "near", hopeless=hopeless)
         record.least = min(cost_of(problem, one) for one in (cheapest, near))
-        most = record.least + int(record.least * self.options.slack)
+        most = self._with_slack(record.least)
+        best = min((one for one in (near, cheapest) if cost_of(problem, one) <= most), key=record.moves)
+        proven = self._with_slack(self.bound.result()[0].value)
+        affordable = Affordable(problem, cost_of(problem, best), min(most, proven))
+        context = small if affordable.paid > affordable.enough else self._price_moves(record.mean)
+        return self._use_time_left(*self.rounds(context, best, _LAST, affordable), affordable)
 
-        def affordable(state: Incumbent) -> bool:
-            return cost_of(problem, state) <= most
+    def _with_slack(self, cost: int) -> int:
+        return cost + int(cost * self.options.slack)
 
-        best = min((one for one in (near, cheapest) if affordable(one)), key=record.moves)
-        return self._use_time_left(*self.rounds(self._price_moves(record.mean), best, _LAST, affordable), affordable)
+    def _rounds_of(self, phase: str) -> int:
+        """Return how many rounds a phase has had."""
+        return sum(stop.iteration for stop in self.record.stops if stop.phase == phase)
 
     def _use_time_left(
         self,
