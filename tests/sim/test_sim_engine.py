@@ -80,6 +80,24 @@ def test_the_generation_moves_with_the_spec_only() -> None:
     assert scaled["metadata"]["generation"] == 2
 
 
+def test_a_changed_status_leaves_what_was_there_before() -> None:
+    """The old value keeps its status and version, and shares the spec, which did not change; the generation stays."""
+    store = a_store()
+    deployment = {"metadata": {"name": "d", "namespace": "shop"}, "spec": {"replicas": 1}, "status": {"ready": [1]}}
+    before = store.create(DEPLOYMENT, deployment)
+    version = before["metadata"]["resourceVersion"]
+    after = store.edit_status(DEPLOYMENT, ("shop", "d"), lambda draft: draft["status"]["ready"].append(2))
+    assert after is not None
+    assert after["status"] == {"ready": [1, 2]}
+    assert after["metadata"]["generation"] == 1
+    assert int(after["metadata"]["resourceVersion"]) > int(version)
+    assert after["spec"] is before["spec"]
+    assert before["status"] == {"ready": [1]}
+    assert before["metadata"]["resourceVersion"] == version
+    assert store.edit_status(DEPLOYMENT, ("shop", "d"), lambda draft: None) is after
+    assert store.edit_status(DEPLOYMENT, ("shop", "gone"), lambda draft: None) is None
+
+
 def test_history_is_bounded() -> None:
     """Changes since a version are there while the window holds them, and known to be forgotten afterwards."""
     store = a_store(window=3)

@@ -118,7 +118,7 @@ class DaemonSetController(Controller):
             "updatedNumberScheduled": sum(1 for pod in scheduled if labels_of(pod).get(_HASH) == revision),
             "observedGeneration": found["metadata"].get("generation", 1),
         }
-        self.store.edit(DAEMON_SET, key, lambda draft: draft.update(status=status))
+        self.store.edit_status(DAEMON_SET, key, lambda draft: draft.update(status=status))
 
 
 def pinned_to(pod: Obj) -> str:

@@ -330,7 +330,7 @@ class DeploymentController(Controller):
             else:
                 drop_condition(draft, REPLICA_FAILURE)
 
-        self.store.edit(DEPLOYMENT, key, change)
+        self.store.edit_status(DEPLOYMENT, key, change)
 
 
 def _wait(draft: Obj, seconds: int | None) -> None:

@@ -103,7 +103,7 @@ class Kubelets:
         if is_terminating(pod):
             return
         now = self.store.loop.now
-        self.store.edit(POD, key_of(pod), lambda draft: _set_running(draft, now))
+        self.store.edit_status(POD, key_of(pod), lambda draft: _set_running(draft, now))
         annotations = annotations_of(pod)
         if RUN_SECONDS in annotations:
             self._later(pod, int(annotations[RUN_SECONDS]) * 1000, self._succeeded)
@@ -118,14 +118,14 @@ class Kubelets:
         delay = wait + spread("start", self._seed, uid, START_MS)
         self._restarts[uid] = now + delay, min(max(2 * wait, BACK_OFF_MS[0]), BACK_OFF_MS[1])
         stamp = self.store.loop.now
-        self.store.edit(POD, key_of(pod), lambda draft: _set_killed(draft, stamp, reason))
+        self.store.edit_status(POD, key_of(pod), lambda draft: _set_killed(draft, stamp, reason))
         self._later(pod, delay, self._restarted)
 
     def _restarted(self, pod: Obj) -> None:
         if is_terminating(pod) or is_running(pod):
             return
         now = self.store.loop.now
-        self.store.edit(POD, key_of(pod), lambda draft: _set_restarted(draft, now))
+        self.store.edit_status(POD, key_of(pod), lambda draft: _set_restarted(draft, now))
         self._ready_later(pod)
 
     def _ready_later(self, pod: Obj) -> None:
@@ -137,7 +137,7 @@ class Kubelets:
         if is_terminating(pod) or not is_running(pod) or self._is_held(pod):
             return
         now = self.store.loop.now
-        self.store.edit(POD, key_of(pod), lambda draft: _set_ready(draft, now, ready=True))
+        self.store.edit_status(POD, key_of(pod), lambda draft: _set_ready(draft, now, ready=True))
 
     def _is_held(self, pod: Obj) -> bool:
         """Return whether a fault keeps pods of this application from becoming ready."""
@@ -158,7 +158,7 @@ class Kubelets:
             _set_ready(draft, now, ready=False)
             draft["status"]["phase"] = "Succeeded"
 
-        self.store.edit(POD, key_of(pod), end)
+        self.store.edit_status(POD, key_of(pod), end)
 
     def _gone(self, pod: Obj) -> None:
         """End a pod; one with finalizers stays as an object until these are taken off."""

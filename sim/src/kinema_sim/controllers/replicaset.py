@@ -78,4 +78,4 @@ class ReplicaSetController(Controller):
             elif not refused:
                 drop_condition(draft, REPLICA_FAILURE)
 
-        self.store.edit(REPLICA_SET, key, change)
+        self.store.edit_status(REPLICA_SET, key, change)

@@ -140,4 +140,4 @@ class StatefulSetController(Controller):
             "collisionCount": 0,
             "observedGeneration": found["metadata"].get("generation", 1),
         }
-        self.store.edit(STATEFUL_SET, key, lambda draft: draft.update(status=status))
+        self.store.edit_status(STATEFUL_SET, key, lambda draft: draft.update(status=status))

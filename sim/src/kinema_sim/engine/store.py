@@ -145,6 +145,17 @@ class Store:
         change(draft)
         return self.replace(kind, draft)
 
+    def edit_status(self, kind: Kind, key: Key, change: Callable[[Obj], None]) -> Obj | None:
+        """Change an object's status as `edit` does; the function must leave the rest alone, which is not cloned."""
+        old = self._objects[kind].get(key)
+        if old is None:
+            return None
+        draft = {**old, "metadata": dict(old["metadata"])}
+        if "status" in old:
+            draft["status"] = clone(old["status"])
+        change(draft)
+        return self.replace(kind, draft)
+
     def remove(self, kind: Kind, key: Key) -> Obj | None:
         """Take an object out at once; None when it is gone already."""
         old = self._objects[kind].get(key)

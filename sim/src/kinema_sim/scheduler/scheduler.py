@@ -121,7 +121,7 @@ class Scheduler:
         if old is not None and old.get("message") == message:
             return
         now = self._store.loop.now
-        self._store.edit(POD, key, lambda draft: set_condition(draft, entry, now))
+        self._store.edit_status(POD, key, lambda draft: set_condition(draft, entry, now))
 
 
 def _alike(pod: PodInfo) -> tuple[object, ...]:
