@@ -13,7 +13,16 @@ from tests.rescheduler.plans_in_memory import crowded_plan, rolling_plan, small_
 from tests.support.builders import LONG_AGO, NOW, cluster, deployed, node, offers, pod, quota, selector, stateful
 from tests.support.plans import plan_for
 
-from kinema_core.events import NO_RULES, ExecutionAborted, NodeTerm, PlacementRules, PodTerm, Requirement, StepFailed
+from kinema_core.events import (
+    NO_RULES,
+    ExecutionAborted,
+    NodeTerm,
+    PlacementRules,
+    Pod,
+    PodTerm,
+    Requirement,
+    StepFailed,
+)
 from kinema_rescheduler.names import ABORT
 from kinema_rescheduler.plan.limits import Limits
 
@@ -131,6 +140,32 @@ async def test_a_node_waits_until_the_pod_that_was_evicted_from_it_has_another()
     await world.aborts("pod-waits", "old", "to")
     assert len(world.intents("evict")) == 1
     assert world.intents("delete") == []
+
+
+async def test_an_emptied_node_waits_for_the_last_pod_of_a_roll() -> None:
+    """Its pods keep apart by a rule that no object shows: the plan ends soon, and the pod finds the node as it was."""
+    before = cluster(
+        node("a"),
+        node("b"),
+        node("to"),
+        deployed("web", ["to", "b", "a"], cpu=100, annotations={"kinema.io/strategy": "rolling"}),
+    )
+    plan = plan_for(before, offers(), to={"shop/web-1": "to", "shop/web-2": "to"}, delete=["a", "b"])
+    world = World(before, plan, limits=ALL_AT_ONCE)
+    place = world.memory._place_for
+
+    def apart(pod: Pod) -> str | None:
+        two = sum(other.node == "to" and other.owner == pod.owner for other in world.memory.pods.values()) == 2
+        world.alter("to", unschedulable=two)
+        found = place(pod)
+        world.alter("to", unschedulable=False)
+        return found
+
+    world.memory._place_for = apart  # type: ignore[method-assign]  # a scheduler with a rule of its own
+    await world.aborts("pod-waits", "b", "to")
+    assert world.verdicts()[f"skip/{WEB}"] == "roll-stuck"
+    assert sum(one.ready for one in world.memory.pods.values()) == 3
+    assert seconds(world) < 120
 
 
 LIMITS = Limits()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -45,7 +45,7 @@ class Moves:
     wave: int
     """The plan's wave that is under way."""
     leaving: frozenset[str] = frozenset()
-    """Nodes with pods that have yet to move, or to which an evicted one may have to go back."""
+    """Nodes with pods that have yet to move."""
     stalled: bool = False
     """Whether moves are left and none of them can begin before another node is closed."""
     blocked: tuple[Blocked, ...] = ()
@@ -81,9 +81,7 @@ def advance(ctx: ExecutionContext) -> Moves:
         bodies=tuple(body for one in decisions for body in one.bodies),
         over=over,
         wave=wave,
-        leaving=frozenset(pod.node for item in moved for pod in item.victims if pod.node is not None).union(
-            _ways_back(ctx, items)
-        ),
+        leaving=frozenset(pod.node for item in moved for pod in item.victims if pod.node is not None),
         stalled=not running and all(item.strategy == "rolling" for item in due),
         blocked=tuple(one.waits for one in decisions if one.waits is not None),
     )
@@ -124,20 +122,8 @@ def _last_moves(ctx: ExecutionContext, running: list[WorkloadMoves], decisions: 
         bodies=tuple(body for one in decisions for body in one.bodies),
         over=not running,
         wave=ctx.route.end,
-        leaving=frozenset(name for name in nodes if name is not None).union(_ways_back(ctx, running)),
+        leaving=frozenset(name for name in nodes if name is not None),
     )
-
-
-def _ways_back(ctx: ExecutionContext, items: Iterable[WorkloadMoves]) -> Iterator[str]:
-    """Return the nodes of evicted pods whose replacement has no node yet: it may fit nowhere else."""
-    sources = {place.uid: place.source for place in ctx.plan.placements}
-    for item in items:
-        evicted = ctx.unit("evict", item.key, ctx.units.get(item.key, 0))
-        if evicted is None or evicted.state != "done" or ctx.passed(evicted.ended, ctx.limits.pods_ready_seconds):
-            continue
-        bound = sum(pod.node is not None for pod in item.pods)
-        if bound < min(item.replicas, evicted.step.replicas_from):
-            yield from filter(None, (sources.get(uid) for uid in evicted.step.pods))
 
 
 def _waves(ctx: ExecutionContext, item: WorkloadMoves) -> list[int]:

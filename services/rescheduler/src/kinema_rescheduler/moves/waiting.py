@@ -17,12 +17,13 @@ from kinema_core.model.match import node_admits
 from kinema_core.model.mobility import spot_allowed
 from kinema_core.model.resources import fits
 from kinema_core.model.volumes import with_attachments
+from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.decision import MoveDecision, skipping
 from kinema_rescheduler.moves.roll import rolled
 from kinema_rescheduler.moves.room import free_room
 from kinema_rescheduler.moves.surge import unfinished
 from kinema_rescheduler.moves.workloads import WorkloadMoves
-from kinema_rescheduler.names import DISRUPTED, taint_id, unit_id
+from kinema_rescheduler.names import DISRUPTED, ROLL_STUCK, skip_id, taint_id, unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
 
 _IDLE: Final = frozenset({"no-room", "not-ready", "quota"})
@@ -39,22 +40,57 @@ def kept_waiting(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
     """
     closed = tuple(_closed(ctx))
     for pod in _waiting(ctx):
-        why = _reason(ctx, pod, closed)
+        home = _home(ctx, pod, closed)
+        why = _reason(ctx, pod, home)
         if why and not _elsewhere(ctx, pod):
             return ctx.give_up(POD_WAITS, f"{pod.key} {why}")
+        if home and _is_last(ctx, pod):
+            roll = skip_id(ctx.cluster.workload_key_of(pod))
+            return (*ctx.verdict(roll, ROLL_STUCK, f"{pod.key} {why}"), *ctx.give_up(POD_WAITS, f"{pod.key} {why}"))
     return ()
 
 
-def _reason(ctx: ExecutionContext, pod: Pod, closed: Sequence[tuple[Node, datetime]]) -> str:
-    """Return why the pod would not wait but for the plan; empty where it would."""
+def _home(ctx: ExecutionContext, pod: Pod, closed: Sequence[tuple[Node, datetime]]) -> str:
+    """Return the first node that would take the pod, had it not been closed before the pod came; empty for none."""
     assert pod.created is not None
-    for node, since in closed:
-        if pod.created >= since and _would_take(ctx, node, pod):
-            return f"fits on node {node.name} alone, which is closed to be deleted"
-    if pod.created < ctx.execution.cause.time - _CUT_OFF:
+    return next((node.name for node, since in closed if pod.created >= since and _would_take(ctx, node, pod)), "")
+
+
+def _reason(ctx: ExecutionContext, pod: Pod, home: str) -> str:
+    """Return why the pod would not wait but for the plan; empty where it would."""
+    if home:
+        return f"fits on node {home} alone, which is closed to be deleted"
+    if pod.created is None or pod.created < ctx.execution.cause.time - _CUT_OFF:
         return ""
     offer = next((offer for offer in ctx.offers if _would_run_on(ctx, offer, pod)), None)
     return f"needs a new node, for example {offer.name}, and none is bought during an execution" if offer else ""
+
+
+def needed_nodes(ctx: ExecutionContext) -> frozenset[str]:
+    """Return the closed nodes that are not to be deleted for now: a pod waits that they would hold.
+
+    Concerned are workloads of which pods were evicted or that are rolled: their pods have nowhere to go back to, while
+    those of a surge are given back. A pod that its controller has yet to create may fit on any of the nodes.
+    """
+    closed = [node for node, _ in _closed(ctx)]
+    steps = ctx.execution.steps.values() if closed else ()
+    made = {one.step.target: one for one in steps if one.step.kind in {"evict", "roll"} and one.state == "done"}
+    if any(_uncreated(ctx, one) for one in made.values()):
+        return frozenset(node.name for node in closed)
+    waiting = [
+        pod
+        for pod in (_unbound(ctx) if made else ())
+        if ctx.cluster.workload_key_of(pod) in made and not ctx.passed(pod.created, ctx.limits.pods_ready_seconds)
+    ]
+    return frozenset(node.name for node in closed if any(_would_take(ctx, node, pod) for pod in waiting))
+
+
+def _uncreated(ctx: ExecutionContext, made: Progress) -> bool:
+    """Return whether a pod is missing since this step of which the controller has yet to create another."""
+    workload, pods = ctx.cluster.workload(made.step.target), ctx.cluster.pods_by_workload.get(made.step.target, ())
+    if workload is None or len(pods) >= min(workload.replicas, made.step.replicas_from):
+        return False
+    return not ctx.passed(made.ended, ctx.limits.pods_ready_seconds)
 
 
 def _would_run_on(ctx: ExecutionContext, offer: Offer, pod: Pod) -> bool:
@@ -83,13 +119,30 @@ def _closed(ctx: ExecutionContext) -> Iterator[tuple[Node, datetime]]:
 
 def _waiting(ctx: ExecutionContext) -> Iterator[Pod]:
     """Yield pods for which kube-scheduler has long found no node, except those that a move of Kinema's needs."""
-    planned = {place.uid for place in ctx.plan.placements}
-    for pod in ctx.alive.values():
-        if pod.node is not None or not pod.unschedulable or pod.rules.gated or pod.rules.unmodeled:
+    for pod in _unbound(ctx):
+        if not pod.unschedulable or pod.rules.unmodeled:
             continue
         late = ctx.passed(pod.created, ctx.limits.unschedulable_seconds)
-        if late and pod.uid not in planned and not _asked_for(ctx, ctx.cluster.workload_key_of(pod)):
+        if late and not _asked_for(ctx, ctx.cluster.workload_key_of(pod)):
             yield pod
+
+
+def _unbound(ctx: ExecutionContext) -> Iterator[Pod]:
+    """Yield pods without a node that the plan does not know, but for those that wait for something else than one."""
+    planned = {place.uid for place in ctx.plan.placements}
+    for pod in ctx.alive.values():
+        if pod.node is None and not pod.rules.gated and pod.uid not in planned:
+            yield pod
+
+
+def _is_last(ctx: ExecutionContext, pod: Pod) -> bool:
+    """Return whether the pod is of a rolling update whose other pods are Ready: no node becomes free for it.
+
+    Then kube-scheduler's word counts: the pods may keep apart, or it has rules that no object shows.
+    """
+    key = ctx.cluster.workload_key_of(pod)
+    others = (one for one in ctx.cluster.pods_by_workload.get(key, ()) if one.node is not None)
+    return rolled(ctx, key) and all(one.ready for one in others)
 
 
 def _asked_for(ctx: ExecutionContext, key: str) -> bool:

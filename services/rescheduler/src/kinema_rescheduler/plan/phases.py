@@ -11,6 +11,7 @@ from kinema_core.model.daemons import resident_requests
 from kinema_core.model.resources import add, lacking, total
 from kinema_rescheduler.journal.execution import Verdict
 from kinema_rescheduler.moves.scheduling import Moves, restored, surges_left
+from kinema_rescheduler.moves.waiting import needed_nodes
 from kinema_rescheduler.names import CLAIMED, CORDONED, DISRUPTED, PLAN, keep_id, taint_id, untaint_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext, intents
 
@@ -135,23 +136,22 @@ def release(ctx: ExecutionContext) -> Phase:
 
 
 def delete(ctx: ExecutionContext, leaving: Container[str]) -> Phase:
-    """Delete each marked node as soon as nothing is left on it but what goes with it.
+    """Delete each marked node as soon as nothing is left on it but what goes with it, and no pod may have to go back.
 
-    `leaving`: nodes with pods that have yet to move, or to which an evicted one may have to go back. On others a pod
-    that is still there stays, and so does its node.
+    `leaving`: nodes with pods that have yet to move. On others a pod that is still there stays, and so does its node.
     """
     bodies: list[Decision] = []
-    over = True
+    over, needed = True, needed_nodes(ctx)
     for name in ctx.deletes:
         if not ctx.done(taint_id(name)) or ctx.kept(name):
             continue
-        found, ended = _delete(ctx, name, moved=name not in leaving)
+        found, ended = _delete(ctx, name, waits=name in leaving or name in needed)
         bodies += found
         over = over and ended
     return Phase(tuple(bodies), over)
 
 
-def _delete(ctx: ExecutionContext, name: str, *, moved: bool) -> tuple[tuple[Decision, ...], bool]:  # noqa: PLR0911 - a state machine: one return per state
+def _delete(ctx: ExecutionContext, name: str, *, waits: bool) -> tuple[tuple[Decision, ...], bool]:  # noqa: PLR0911 - a state machine: one return per state
     """Return what to do about one node, and whether it is dealt with."""
     node = ctx.same_node(taint_id(name))
     progress = ctx.progress(f"delete/{name}")
@@ -163,7 +163,7 @@ def _delete(ctx: ExecutionContext, name: str, *, moved: bool) -> tuple[tuple[Dec
         if ctx.passed(progress.ended, ctx.limits.delete_seconds):
             return ctx.verdict(keep_id(name), "delete-unconfirmed", "it was deleted but is still there"), False
         return (), False
-    if not moved:
+    if waits:
         return (), False
     pods = ctx.evictable.get(name, ())
     if not pods:
