@@ -10,12 +10,13 @@ from msgspec.structs import replace
 from tests.rescheduler.plans_in_memory import small_plan
 from tests.support.builders import NOW
 
-from kinema_core.events import EMPTY, Event, Figures, PlanAccepted, Step, StepKind
+from kinema_core.events import EMPTY, Event, Figures, FrozenMap, PlanAccepted, Step, StepKind
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
 from kinema_core.runtime.envelope import origin
 from kinema_rescheduler.journal.execution import Execution, Progress
 from kinema_rescheduler.moves.scheduling import surges_left
 from kinema_rescheduler.moves.surge import restoring
+from kinema_rescheduler.names import CHEAPEST, COST_BEFORE, DELETION_COST
 from kinema_rescheduler.plan.context import ExecutionContext
 from kinema_rescheduler.plan.limits import Limits
 
@@ -58,6 +59,14 @@ def test_every_surge_without_its_end_is_taken_back(
     """A surge that was cut short may have left its autoscaler's limits raised, whatever move came after it."""
     cluster, _ = small_plan()
     assert surges_left(context(cluster, *(ended(kind, number) for kind, number in steps))) == expected
+
+
+def test_a_deletion_cost_that_no_step_names_is_taken_back() -> None:
+    """A pod was to leave in the place of one that was gone, and its owner's update ended others instead."""
+    before, _ = small_plan()
+    left = replace(before.pods_by_key["shop/web-1"], annotations=FrozenMap({COST_BEFORE: "", DELETION_COST: CHEAPEST}))
+    cluster = from_objects([*all_objects(before), left], 2)
+    assert surges_left(context(cluster, ended("surge-up", 1), ended("surge-down", 1))) == (WEB,)
 
 
 def context(cluster: Cluster, *progresses: Progress, passed: timedelta = timedelta()) -> ExecutionContext:

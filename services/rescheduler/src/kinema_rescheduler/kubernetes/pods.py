@@ -158,6 +158,8 @@ async def revert(api: FencedClient, order: Order) -> Made:
     rolled = await restore_template(api, order)
     lowered = await lower_floor(api, step)
     scaled = step.replicas_from != step.replicas_to and await _take_back(api, order)
+    if any(map(_has_cost, await _pods(api, step, workload))):
+        await _until_gone(api, step)
     cleared = await clear_costs(api, await _pods(api, step, workload))
     if not rolled:  # else the end of the roll does it
         await _disown(api, step)
@@ -181,7 +183,6 @@ async def _take_back(api: FencedClient, order: Order) -> bool:
         if changed:
             await api.pause(_NOTICE_SECONDS)
         if await _scale(api, step, step.replicas_to):
-            await _until_gone(api, step)
             return True
     raise ConflictError("conflict", f"{step.target} is written by others all the time")
 
@@ -190,7 +191,8 @@ async def _until_gone(api: FencedClient, step: Step) -> None:
     """Wait a moment for the surplus to go, so that no deletion cost is cleared off pods that are about to."""
     for _ in range(_GONE_TRIES):
         workload = await _workload(api, step)
-        if len([pod for pod in await _pods(api, step, workload) if not terminating(pod)]) <= step.replicas_to:
+        staying = [pod for pod in await _pods(api, step, workload) if not terminating(pod)]
+        if len(staying) <= _replicas(workload):
             return
         await api.pause(_GONE_PAUSE)
 
@@ -274,9 +276,14 @@ def _is_cheap(pod: Json, plan: str) -> bool:
     return annotations_of(pod).get(PLAN) == plan
 
 
+def _has_cost(pod: Json) -> bool:
+    """Return whether a pod carries Kinema's deletion cost, of any plan."""
+    return COST_BEFORE in annotations_of(pod)
+
+
 async def clear_costs(api: FencedClient, pods: Iterable[Json]) -> bool:
     """Remove Kinema's deletion costs from pods; return whether there were any. Costs that others wrote stay."""
-    marked = [pod for pod in pods if COST_BEFORE in annotations_of(pod) and not terminating(pod)]
+    marked = [pod for pod in pods if _has_cost(pod) and not terminating(pod)]
 
     def change(fresh: Json) -> Json | None:
         now = annotations_of(fresh)

@@ -30,7 +30,7 @@ from kinema_rescheduler.moves.room import Room, free_room
 from kinema_rescheduler.moves.surge import restoring, surge, unfinished
 from kinema_rescheduler.moves.waiting import hopeless
 from kinema_rescheduler.moves.workloads import WorkloadMoves, autoscalers_of, movers
-from kinema_rescheduler.names import unit_id
+from kinema_rescheduler.names import COST_BEFORE, unit_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext
 
 _UNIT_KINDS: Final = ("resize", "roll", "evict", "surge-up", "prefer-nodes")
@@ -497,12 +497,12 @@ def restored(ctx: ExecutionContext, key: str) -> MoveDecision:
 
 
 def surges_left(ctx: ExecutionContext) -> tuple[str, ...]:
-    """Return workloads with Kinema's deletion cost on a living pod, or with a surge that never ended, sorted."""
-    costs = {
-        progress.step.target
-        for progress in ctx.execution.steps.values()
-        if progress.step.kind == "surge-up" and any(uid in ctx.alive for uid in progress.step.pods)
-    }
+    """Return workloads with Kinema's deletion cost on a living pod, or with a surge that never ended, sorted.
+
+    Costs as the state shows them: pods that were to leave in the place of others are in no step.
+    """
+    marked = (pod for pod in ctx.alive.values() if COST_BEFORE in pod.annotations)
+    costs = {key for pod in marked if (key := ctx.cluster.workload_key_of(pod)) in ctx.units}
     # Every move and not only the last: one that an autoscaler cut short may have left the autoscaler's limits raised.
     cut = {key for key, last in ctx.units.items() if any(unfinished(ctx, key, n) for n in range(1, last + 1))}
     return tuple(sorted(costs | cut))
