@@ -165,9 +165,8 @@ class Auditor:
 
     def _makes_way(self, workload: JSON) -> bool:
         """Whether a quota was used up, so that no pod can come before another goes, and a budget is about its pods."""
-        namespace = workload["metadata"]["namespace"]
-        pod = {"metadata": {"namespace": namespace, **(workload["spec"].get("template") or {}).get("metadata", {})}}
-        return namespace in self._full and any(_covers(one, pod) for one in self.now["PodDisruptionBudget"].values())
+        budgets, pod = self.now["PodDisruptionBudget"].values(), _pod_of(workload)
+        return workload["metadata"]["namespace"] in self._full and any(_covers(one, pod) for one in budgets)
 
     def _ready(self) -> dict[str, int]:
         """Ready pods by workload."""
@@ -183,6 +182,8 @@ class Auditor:
         for key, budget in self.now["PodDisruptionBudget"].items():
             covered = [pod for pod in self.now["Pod"].values() if _covers(budget, pod)]
             workloads = {self._controller_of(pod) for pod in covered} - {""}
+            # Also one without a pod: it has lost them all.
+            workloads |= {f"{kind} {name}" for kind in _WORKLOADS for name in self._covered(kind, budget)}
             if any(name.replace(" ", "/", 1) in self.others for name in workloads):
                 continue
             wanted = sum(self._wanted(name) for name in workloads)
@@ -195,6 +196,10 @@ class Auditor:
             healthy = sum(map(_is_ready, covered)) + sum(self.taken[name] for name in workloads)
             if healthy < needed:
                 yield f"budget {key}: {healthy} healthy, {needed} needed"
+
+    def _covered(self, kind: str, budget: JSON) -> Iterator[str]:
+        """Workloads of which a budget covers the pods, by their templates."""
+        return (key for key, item in self.now[kind].items() if _covers(budget, _pod_of(item)))
 
     def _wanted(self, name: str) -> int:
         """Replicas that the owner asks for: a surge raises the wish for a while, and is not the owner."""
@@ -347,6 +352,12 @@ def _covers(budget: JSON, pod: JSON) -> bool:
     same = budget["metadata"]["namespace"] == pod["metadata"]["namespace"]
     wanted = budget["spec"]["selector"]["matchLabels"]
     return bool(same and wanted.items() <= (pod["metadata"].get("labels") or {}).items())
+
+
+def _pod_of(workload: JSON) -> JSON:
+    """A pod of a workload, as far as budgets ask."""
+    template = (workload["spec"].get("template") or {}).get("metadata", {})
+    return {"metadata": {**template, "namespace": workload["metadata"]["namespace"]}}
 
 
 def _without_empty(value: Any) -> Any:

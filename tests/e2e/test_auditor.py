@@ -184,3 +184,17 @@ def test_one_less_may_be_ready_under_a_used_up_quota(more: tuple[tuple[str, JSON
         assert auditor.flaws == flaws
         script.tell("MODIFIED", *pod(2, OLD, deletionTimestamp="now"))
     assert "Deployment shop/web: 0 ready, 1 needed" in auditor.flaws or flaws == SHORT
+
+
+@pytest.mark.parametrize("by_owner", [False, True])
+@pytest.mark.parametrize("bound", [{"minAvailable": 1}, {"maxUnavailable": 1}])
+def test_a_budget_without_a_pod_is_broken_unless_its_owner_ended_them(bound: JSON, *, by_owner: bool) -> None:
+    """What a budget covers shows in templates, too: the last pod's end is no end of it, nor of others' changes."""
+    _, about = budget()
+    about["spec"] = {**bound, "selector": {"matchLabels": {}}}
+    with rolling(("PodDisruptionBudget", about)) as (script, auditor):
+        auditor.others = frozenset({"Deployment/shop/web"}) if by_owner else frozenset()
+        for number in (1, 2):
+            script.tell("DELETED", *pod(number, OLD))
+    broken = [flaw for flaw in auditor.flaws if flaw.startswith("budget shop/web: 0 healthy")]
+    assert broken == ([] if by_owner else ["budget shop/web: 0 healthy, 1 needed"])

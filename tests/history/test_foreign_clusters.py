@@ -21,9 +21,10 @@ from tests.support.builders import NOW, cluster, deployed, node, offer
 
 from kinema_core.model.catalog import PriceError
 
-SIMULATED = (1, 9, 34, 1008, 1079, 1109, 1111, 1153, 500131)
+SIMULATED = (1, 9, 34, 1008, 1079, 1109, 1111, 1153, 500131, 510826, 510894, 510964)
 """Seeds of which most once found something: a plan that ended dearer than it began, a roll that kept a pod waiting for
-ten minutes, a daemon whose sidecar no new node had room for, a workload that others edit."""
+ten minutes, a daemon whose sidecar no new node had room for, a workload that others edit, nodes that were deleted
+though a roll's last pod had none, a deletion cost that stayed, a budget without a pod."""
 REAL = (600009, 600020, 600030, 600034)
 """Seeds that found something on a real control plane: a roll that was refused pods ended one short, a place in a quota
 that daemons took, pods of StatefulSets that were not led, and pods that leave in the place of others."""
