@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 from tests.support.builders import MIB, NOW, amounts, budget, cluster, daemon_set, deployed, node, pod, quota, stateful
 
-from kinema_core.events import EMPTY, ClusterObject, FrozenMap, QuotaScope
+from kinema_core.events import EMPTY, ClusterObject, FrozenMap, PriorityClass, QuotaScope
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.daemons import residents_of
 from kinema_core.model.mobility import MobilityOptions, mobility
 from kinema_core.model.resource_quotas import QuotaRoom, charge, left_by_quota, no_copy, no_return
 
@@ -33,7 +34,7 @@ def test_a_pod_takes_what_it_requests_and_its_limits() -> None:
     """Of what the quota names and of nothing else."""
     one = pod("a", node="n1", cpu=250, memory=64, limits=amounts(500, 128))
     hard = {"pods": 9, "requests.cpu": 9, "limits.memory": 9, "requests.example.com/gpu": 9}
-    assert charge(quota("q", hard=hard), one) == {
+    assert charge(cluster(one), quota("q", hard=hard), one) == {
         "pods": 1,
         "requests.cpu": 250,
         "limits.memory": 128 * MIB,
@@ -56,6 +57,37 @@ def test_scopes(scope: QuotaScope, *, counted: bool) -> None:
     """A quota is about the pods that match its scopes; where the state does not show that, about all."""
     state = web(quota("q", hard={"pods": 3}, scopes=[scope]))
     assert (no_copy(state, state.pods[0]) is not None) == counted
+
+
+@pytest.mark.parametrize(
+    ("operator", "names", "counted"),
+    [
+        ("In", ("high",), {1000}),
+        ("In", ("high", "unknown"), {0, 10, 1000}),
+        ("NotIn", ("high",), {0, 10, 1000}),
+        ("NotIn", ("high", "as-high"), {0, 10}),
+        ("Exists", (), {10, 1000}),
+        ("DoesNotExist", (), {0}),
+    ],
+)
+def test_a_quota_of_priority_classes(operator: str, names: tuple[str, ...], counted: set[int]) -> None:
+    """A class shows in the priority of its pods; where two have the same, or one is not known, the pod counts."""
+    values = {"high": 1000, "as-high": 1000, "low": 10}
+    classes = [PriorityClass(name=name, uid=name, value=value) for name, value in values.items()]
+    of_classes = quota(
+        "q", hard={"pods": 3}, scopes=[QuotaScope(name="PriorityClass", operator=operator, values=names)]
+    )
+    state = web(of_classes, *classes)
+    pods = {value: replace(state.pods[0], priority=value) for value in (0, 10, 1000)}
+    assert {value for value, one in pods.items() if charge(state, of_classes, one)} == counted
+
+
+def test_a_daemon_has_the_priority_of_its_pods() -> None:
+    """What its next pod takes of a quota by class shows in those that are there."""
+    agents = daemon_set("agent")
+    one = pod("agent-1", namespace="kube-system", node="n1", owner=agents)
+    state = cluster(node("n1"), agents, replace(one, priority=1000))
+    assert [daemon.pod.priority for daemon in residents_of(state).daemons] == [1000]
 
 
 def test_what_is_left_counts_the_pods_of_the_state() -> None:

@@ -25,6 +25,7 @@ from kinema_core.events import (
     Node,
     ObjectKey,
     Pod,
+    PriorityClass,
     Quarantined,
     Recommendation,
     ResourceQuota,
@@ -118,6 +119,11 @@ class Cluster:
     def storage_classes(self) -> tuple[StorageClass, ...]:
         """Storage classes by name."""
         return self._sorted(StorageClass)
+
+    @cached_property
+    def priority_classes(self) -> Mapping[str, int]:
+        """Value of each priority class, by its name."""
+        return {one.name: one.value for one in self._sorted(PriorityClass)}
 
     @cached_property
     def namespaces(self) -> tuple[Namespace, ...]:

@@ -56,6 +56,8 @@ class Daemon:
     rules: PlacementRules
     limits: Amounts = EMPTY
     """What its pods are limited to; empty where it has none yet."""
+    priority: int = 0
+    """Priority of its pods; 0 where it has none yet."""
 
     @property
     def pod(self) -> Pod:
@@ -70,6 +72,7 @@ class Daemon:
             requests=self.requests,
             limits=self.limits,
             rules=self.rules,
+            priority=self.priority,
         )
 
 
@@ -178,6 +181,7 @@ def _daemons(cluster: Cluster) -> Iterable[Daemon]:
             key=set_.key,
             requests=_with_pod(largest([set_.template_requests, *_requested(running.get(set_.key, ()))])),
             rules=_tolerant(set_.template_rules),
+            priority=_priority(running.get(set_.key, ())),
             limits=largest(pod.limits for pod in running.pop(set_.key, ())),
         )
         for set_ in cluster.workloads
@@ -188,11 +192,16 @@ def _daemons(cluster: Cluster) -> Iterable[Daemon]:
             key=key,
             requests=_with_pod(largest(_requested(pods))),
             rules=_anywhere(pods[0].rules),
+            priority=_priority(pods),
             limits=largest(pod.limits for pod in pods),
         )
         for key, pods in running.items()
     ]
     return sorted([*known, *inferred], key=lambda daemon: daemon.key)
+
+
+def _priority(pods: Iterable[Pod]) -> int:
+    return max((pod.priority for pod in pods), default=0)
 
 
 def _requested(pods: Iterable[Pod]) -> list[Amounts]:

@@ -1,8 +1,8 @@
 """Resource quotas of namespaces: whether one more pod like another is admitted, and one in the place of another.
 
 A surge needs room for one more pod. An eviction needs none beyond that of the pod that leaves, but its replacement has
-to be admitted. What is not in the state (a priority class by name) is taken as counted: where Kinema is
-in doubt it asks for no pod.
+to be admitted. The priority class of a pod shows in its priority alone. Where that leaves a doubt, the pod is taken as
+counted: Kinema asks for no pod that might be refused.
 
 Source: the admission of quotas and its evaluator of pods, https://kubernetes.io/docs/concepts/policy/resource-quotas.
 """
@@ -24,12 +24,12 @@ _UNKNOWN: Final = -1
 """Left of an amount that the quota's controller has not counted yet: no pod is admitted."""
 
 
-def charge(quota: ResourceQuota, pod: Pod, requests: Amounts | None = None) -> Amounts:
+def charge(cluster: Cluster, quota: ResourceQuota, pod: Pod, requests: Amounts | None = None) -> Amounts:
     """Return what one more pod like this takes of the quota, with other requests if given; empty where it counts none.
 
     An amount of the quota that the pod does not state is 0.
     """
-    if not all(_counts(scope, pod) for scope in quota.scopes):
+    if not all(_counts(cluster, scope, pod) for scope in quota.scopes):
         return EMPTY
     asked = pod.requests if requests is None else requests
     stated = {"pods": 1, "count/pods": 1}
@@ -38,7 +38,7 @@ def charge(quota: ResourceQuota, pod: Pod, requests: Amounts | None = None) -> A
     return FrozenMap({name: stated.get(name, 0) for name in quota.hard})
 
 
-def _counts(scope: QuotaScope, pod: Pod) -> bool:
+def _counts(cluster: Cluster, scope: QuotaScope, pod: Pod) -> bool:
     """Return whether a pod matches a scope. The pods of sets that stay up have no `activeDeadlineSeconds`."""
     asks = any(pod.requests.get(name) or pod.limits.get(name) for name in ("cpu", "memory"))
     match scope.name:
@@ -51,8 +51,27 @@ def _counts(scope: QuotaScope, pod: Pod) -> bool:
         case "CrossNamespacePodAffinity":
             terms = (*pod.rules.affinity, *pod.rules.anti_affinity)
             return any(term.namespaces or term.namespace_selector is not None for term in terms)
+        case "PriorityClass":
+            return _may_be_in(cluster.priority_classes, scope, pod.priority)
         case _:
             return True
+
+
+def _may_be_in(classes: Mapping[str, int], scope: QuotaScope, priority: int) -> bool:
+    """Return whether a pod with this priority may be of a class that the scope is about.
+
+    `classes`: values by name; empty where they are not observed. Only a pod with priority 0 may have no class.
+    """
+    own = {name for name, value in classes.items() if value == priority}
+    match scope.operator:
+        case "In":
+            return any(classes.get(name, priority) == priority for name in scope.values)
+        case "NotIn":
+            return priority == 0 or not own or not own.issubset(scope.values)
+        case "DoesNotExist":
+            return priority == 0
+        case _:
+            return priority != 0 or bool(own) or not classes
 
 
 @derived
@@ -76,7 +95,7 @@ def left_by_quota(cluster: Cluster) -> Mapping[str, Amounts]:
     for pod in cluster.pods if spaces else ():
         for quota in spaces.get(pod.namespace, ()):
             counted = taken[quota.key]
-            for name, amount in charge(quota, pod).items():
+            for name, amount in charge(cluster, quota, pod).items():
                 counted[name] = counted.get(name, 0) + amount
     return {
         quota.key: FrozenMap(
@@ -106,7 +125,7 @@ def quotas_against(cluster: Cluster, pod: Pod) -> tuple[str, ...]:
 
 def _against(cluster: Cluster, pod: Pod, copies: int) -> Iterator[tuple[ResourceQuota, str]]:
     for quota in quotas_by_namespace(cluster).get(pod.namespace, ()):
-        takes, left = charge(quota, pod), left_by_quota(cluster)[quota.key]
+        takes, left = charge(cluster, quota, pod), left_by_quota(cluster)[quota.key]
         unstated = [name for name in _STATED if name in takes and not takes[name]]
         if unstated:
             yield quota, f"ResourceQuota {quota.key} admits no pod that does not state {', '.join(unstated)}"
@@ -188,6 +207,6 @@ class QuotaRoom:
 
     def _charges(self, pod: Pod, requests: Amounts) -> Iterator[tuple[str, Amounts]]:
         for quota in quotas_by_namespace(self._cluster).get(pod.namespace, ()):
-            takes = charge(quota, pod, requests)
+            takes = charge(self._cluster, quota, pod, requests)
             if takes:
                 yield quota.key, takes

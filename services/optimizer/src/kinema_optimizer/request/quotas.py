@@ -72,7 +72,7 @@ def with_namespace_quotas(offers: Sequence[Offer], cluster: Cluster) -> tuple[Of
         labels, taints = new_node_labels(offer, "new"), parse_taints(offer.taints)
         daemons = [one.pod for one in landing_daemons(cluster, name="new", labels=labels, taints=taints)]
         for quota in (one for quotas in spaces.values() for one in quotas):
-            here = (charge(quota, daemon) for daemon in daemons if daemon.namespace == quota.namespace)
+            here = (charge(cluster, quota, daemon) for daemon in daemons if daemon.namespace == quota.namespace)
             for name, takes in sorted(total(here).items()):
                 if takes:
                     yield Quota(name=f"{NAMESPACED}{quota.key}: {name}", takes=takes, left=left[quota.key][name])
@@ -84,7 +84,7 @@ def _beside_a_surge(cluster: Cluster, quota: ResourceQuota, pods: Iterable[Pod])
     """Return what a quota has left beside the largest pod that may surge; all that is left where that has no room."""
     left = FrozenMap({name: max(0, amount) for name, amount in left_by_quota(cluster)[quota.key].items()})
     mine = (pod for pod in pods if pod.namespace == quota.namespace and strategy_of(cluster, pod) != "evict")
-    surge = largest(charge(quota, pod) for pod in mine)
+    surge = largest(charge(cluster, quota, pod) for pod in mine)
     return subtract(left, surge) if fits(surge, left) else left
 
 
