@@ -8,7 +8,7 @@ import pytest
 from tests.controlplane.plane import ControlPlane
 from tests.e2e.shop import at, quick
 from tests.e2e.small import FIXED, OLD_NODES, SPACE, budget, quota
-from tests.e2e.struck import HASTY, Scene, check, struck
+from tests.e2e.struck import HASTY, PATIENT, Scene, check, struck
 
 from kinema_core.events import ExecutionAborted, ExecutionCompleted
 from kinema_sim.scenarios.objects import App, deployment, namespace
@@ -58,6 +58,18 @@ async def test_no_pod_is_asked_for_that_a_quota_would_refuse(own_control_plane: 
     outcome = await struck(own_control_plane, tmp_path / "run", quota_is_used_up, settings=HASTY, goal=False)
     check(outcome)
     assert outcome.ends == {ExecutionCompleted}
+    assert [(one.step, one.detail) for one in outcome.run.progress.failed if one.reason == "refused"] == []
+
+
+async def test_a_pod_makes_way_under_a_used_up_quota(own_control_plane: ControlPlane, tmp_path: Path) -> None:
+    """No pod more is admitted, and budgets let one be away: one is evicted, and its replacement has its place."""
+    allowed = [at("policy/v1", "poddisruptionbudgets", budget(name, maxUnavailable=1)) for name in ("web", "api")]
+    full = quota({"pods": str(9 + OLD_NODES)})
+    outcome = await struck(own_control_plane, tmp_path / "run", settings=PATIENT, extra=[*allowed, full])
+    check(outcome, alone=True)
+    assert ExecutionCompleted in outcome.ends
+    assert outcome.moved("evict", "web")
+    assert outcome.moved("evict", "api")
     assert [(one.step, one.detail) for one in outcome.run.progress.failed if one.reason == "refused"] == []
 
 
