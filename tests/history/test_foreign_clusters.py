@@ -21,7 +21,7 @@ from tests.support.builders import NOW, cluster, deployed, node, offer
 
 from kinema_core.model.catalog import PriceError
 
-SIMULATED = (1, 9, 34, 1008, 1079, 1109, 1111, 1153, 500131, 510826, 510894, 510964)
+SIMULATED = (1, 9, 34, 1008, 1079, 1109, 1111, 1153, 500131, 510826, 510894, 510964, 530190)
 """Seeds of which most once found something: a plan that ended dearer than it began, a roll that kept a pod waiting for
 ten minutes, a daemon whose sidecar no new node had room for, a workload that others edit, nodes that were deleted
 though a roll's last pod had none, a deletion cost that stayed, a budget without a pod."""

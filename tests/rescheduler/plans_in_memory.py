@@ -132,15 +132,15 @@ def late_swap_plan() -> tuple[Cluster, Plan]:
     return before, plan
 
 
-def detour_plan() -> tuple[Cluster, Plan]:
-    """The same, with a stateful set, and room for the detour on a third node."""
+def detour_plan(taken: int = 1900) -> tuple[Cluster, Plan]:
+    """The same, with a stateful set, and room for the detour on a third node, of which so many millicores are taken."""
     before = cluster(
         node("n1"),
         node("n2"),
         node("n3"),
         stateful("a", ["n1", "n1"], cpu=1900),
         deployed("b", ["n2", "n2"], cpu=1900),
-        deployed("c", ["n3"], cpu=1900),
+        deployed("c", ["n3"], cpu=taken),
     )
     return _ordered(before, plan_for(before, offers(), to={"shop/a-0": "n2", "shop/b-0": "n1"}))
 

@@ -31,6 +31,7 @@ from tests.support.builders import pod as lone_pod
 from kinema_core.events import Plan, StepStarted, StepSucceeded
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.sequencing.waves import Transition, order_transition, with_steps
+from kinema_rescheduler.names import steering_key
 from kinema_rescheduler.plan.limits import Limits
 
 PLANS = [swap_plan, detour_plan, chain_plan]
@@ -90,6 +91,22 @@ async def test_a_stop_on_a_node_that_stays() -> None:
     world = Watched(*detour_plan())
     await world.completes("n1", "n2", "n3")
     assert as_planned(world)
+
+
+async def test_a_pod_that_comes_up_at_its_stop_again_and_again_is_left_there() -> None:
+    """After so many moves onward that changed nothing its workload is left alone; it is another pod each time."""
+    world = Watched(*detour_plan(taken=100), limits=Limits(rounds=2))
+    target = "StatefulSet/shop/a"
+    steering = steering_key(target, world.memory.workloads[target].uid)
+
+    def back_to_the_stop() -> None:
+        if steering in world.memory.steering:
+            world.memory.steering[steering] = ("n3",)
+
+    world.on_second = back_to_the_stop
+    await world.completes("n1", "n2", "n3")
+    assert world.verdicts() == {f"skip/{target}": "taken-back"}
+    assert [name for name, _ in surges(world) if name == "a"] == ["a"] * 3
 
 
 async def test_a_chain_moves_from_its_end() -> None:

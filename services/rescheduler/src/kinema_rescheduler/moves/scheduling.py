@@ -382,13 +382,22 @@ def _held(item: WorkloadMoves) -> str | None:
 
 
 def _ineffective(ctx: ExecutionContext, item: WorkloadMoves) -> list[Progress]:
-    """Ended moves of the workload whose pods still have to leave."""
-    leaving = {pod.uid for pod in item.victims}
+    """Ended moves of the workload whose pods still have to leave, or were followed by others that have to.
+
+    The plan does not know the pod that came up at a stop, nor the one that comes up there again after a move onward:
+    more such moves than pods that have left their stops had no effect.
+    """
+    leaving, known = {pod.uid for pod in item.victims}, ctx.route.legs
+    stops = sum(key == item.key for key, _ in ctx.stopovers)
+    effective = stops - len(leaving - known.keys())
     found: list[Progress] = []
     for number in range(1, ctx.units.get(item.key, 0) + 1):
         for kind in ("surge-up", "evict"):
             progress = ctx.progress(unit_id(kind, item.key, number))
-            if progress is not None and leaving.intersection(progress.step.pods):
+            if progress is None:
+                continue
+            effective -= sum(uid not in known for uid in progress.step.pods)
+            if leaving.intersection(progress.step.pods) or (effective < 0 and not known.keys() & progress.step.pods):
                 found.append(progress)
     return found
 
