@@ -15,16 +15,7 @@ from tests.support.builders import (
     pod,
 )
 
-from kinema_core.events import Plan
 from kinema_core.model.checker.check import check_plan
-from kinema_core.model.cluster import Cluster
-from kinema_optimizer.planning.ordering import order_once
-from kinema_optimizer.planning.plan import incumbent_of, names_of, of_names, of_packing
-from kinema_optimizer.problem.compile import Compiled, compiled
-from kinema_optimizer.problem.question import Question
-from kinema_optimizer.problem.solution import solution_of
-from kinema_optimizer.search.search import SearchOptions, search
-from kinema_optimizer.solvers.stopping import WorkStop
 
 
 def test_a_forecast_resizes_every_pod_of_its_workload() -> None:
@@ -130,50 +121,3 @@ def test_a_rolling_update_moves_the_whole_workload_or_nobody() -> None:
     assert actions(found) == {"n1": "keep", "n2": "delete"}
     assert [one.strategy for one in found.placements if one.pod.startswith("shop/web")] == ["rolling", "rolling"]
     assert (found.moves, found.restarts) == (1, 1)
-
-
-ROLLING = {"kinema.io/strategy": "rolling"}
-_TWO = (node("n1", price="0.05"), node("n2", price="0.05"))
-
-
-def searched(state: Cluster, *, max_moves: int | None = None) -> tuple[Compiled, Plan]:
-    """The problem, and the plan of the search alone, as large clusters have it."""
-    problem = compiled(Question(state, (), NOW, "reschedule", max_moves=max_moves))
-    found = search(problem.packing, problem.relaxed, SearchOptions(workers=1), WorkStop(2)).packing
-    outcome = of_packing(problem, found)
-    assert of_names(problem, names_of(problem, outcome)) == outcome
-    state_again = incumbent_of(problem, outcome)
-    assert state_again is not None
-    assert (solution_of(problem.packing, state_again).keep == found.keep).all()
-    plan, stuck = order_once(problem, outcome, lambda _: False)
-    assert not stuck
-    return problem, plan
-
-
-def test_the_search_weighs_rolling_updates() -> None:
-    """One pod comes to the other's node, which restarts where it is; a limit on moves counts no such restart."""
-    state = cluster(*_TWO, pod("bare", node="n1"), deployed("web", ["n1", "n2"], annotations=ROLLING))
-    _, found = searched(state)
-    assert actions(found) == {"n1": "keep", "n2": "delete"}
-    assert [one.strategy for one in found.placements if one.pod.startswith("shop/web")] == ["rolling", "rolling"]
-    assert (found.moves, found.restarts) == (1, 1)
-    assert check_plan(found, state, (), NOW, ordered=True) == ()
-    _, limited = searched(state, max_moves=1)
-    assert actions(limited) == {"n1": "keep", "n2": "keep"}
-
-
-def test_the_search_rolls_nobody_who_could_not_come_back() -> None:
-    """A pod on a node that takes no new ones would need another: the search leaves its workload where it is."""
-    cordoned = msgspec.structs.replace(_TWO[0], unschedulable=True)
-    state = cluster(cordoned, _TWO[1], pod("bare", node="n1"), deployed("web", ["n1", "n2"], annotations=ROLLING))
-    problem, found = searched(state)
-    assert problem.kept_by_packing.keys() == {"shop/web-0", "shop/web-1"}
-    assert found.moves + found.restarts == 0
-
-
-def test_a_move_by_rolling_update_has_the_price_of_the_whole_workload() -> None:
-    """All its pods restart for the one that moves."""
-    state = cluster(*_TWO, deployed("web", ["n1", "n1", "n2"], annotations=ROLLING))
-    alone = compiled(Question(cluster(*_TWO, deployed("web", ["n1", "n1", "n2"])), (), NOW, "reschedule"))
-    rolled = compiled(Question(state, (), NOW, "reschedule"))
-    assert rolled.packing.disruption_cost.tolist() == [3 * cost for cost in alone.packing.disruption_cost.tolist()]

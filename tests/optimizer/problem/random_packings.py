@@ -145,7 +145,7 @@ def plan_of(compiled: Compiled, packing: Solution) -> Plan:
         gone = [mover for mover in (*one.stays, *one.updated) if mover.pod.node not in kept]
         for e in np.flatnonzero(packing.keep).tolist():
             left = -dict(packing.changes.of(e)).get(c, 0)
-            gone += [mover for mover in (*one.stays, *one.updated) if mover.pod.node == names[e]][: max(0, left)]
+            gone += [mover for mover in one.stays if mover.pod.node == names[e]][: max(0, left)]
         for mover in (*one.pending[:placed], *one.rolled, *gone):
             seat = next(seats[c])
             to |= {pod.key: seat for pod in (mover.pod, *mover.others)}

@@ -19,15 +19,7 @@ from typing import Final
 
 from kinema_core.events import Plan
 from kinema_optimizer.planning.ordering import key_of, key_of_plan, obstacles_of, order_once, order_plan
-from kinema_optimizer.planning.plan import (
-    Outcome,
-    incumbent_of,
-    names_of,
-    node_cost,
-    of_packing,
-    with_siblings,
-    without_moves,
-)
+from kinema_optimizer.planning.plan import Outcome, incumbent_of, names_of, node_cost, of_packing, without_moves
 from kinema_optimizer.planning.preferences import preferred
 from kinema_optimizer.planning.redundancy import pods_torn, redundant, torn
 from kinema_optimizer.problem.compile import Compiled, compiled
@@ -44,10 +36,9 @@ _ATTEMPTS: Final = 16
 
 
 def is_ordered(problem: Compiled) -> bool:
-    """Return whether moves are ordered during the search: some may have none for rules or rolls."""
-    rolls = bool(problem.weighed_updates)
+    """Return whether moves are ordered during the search: rules between pods may leave some without an order."""
     alone = problem.question.mode == "reschedule" and not problem.resizes and not problem.question.still
-    return (problem.sites.ties.ruled or rolls) and alone and len(problem.sites.mobility.strategy) <= _MOST_PODS
+    return problem.sites.ties.ruled and alone and len(problem.sites.mobility.strategy) <= _MOST_PODS
 
 
 def is_tested(problem: Compiled) -> bool:
@@ -141,7 +132,6 @@ class _Course:
         outcome, question = self._failed.outcome, self.problem.question
         apart = frozenset(self._failed.torn) - question.apart
         pods = pods_torn(self.problem, outcome, self._failed.torn) | self._failed.stuck
-        pods = with_siblings(self.problem, outcome, pods)
         new = pods & self.problem.sites.mobility.strategy.keys() - self.held
         if not new:
             return None

@@ -84,7 +84,7 @@ def without_moves(compiled: Compiled, outcome: Outcome, stuck: Collection[str]) 
     come stays as well, and its node, and so on.
     """
     cluster = compiled.question.cluster
-    names, stays = _left_alone(cluster, outcome, with_siblings(compiled, outcome, stuck))
+    names, stays = _left_alone(cluster, outcome, stuck)
     idle = {key for key in outcome.updates if all(pod.key in stays for pod in _replaced(cluster, key))}
     targets = {key: to for key, to in outcome.targets.items() if key not in stays}
     booted = dict(zip(islice(new_names(cluster), len(outcome.boots)), outcome.boots, strict=True))
@@ -99,13 +99,6 @@ def without_moves(compiled: Compiled, outcome: Outcome, stuck: Collection[str]) 
         lost=(*outcome.lost, *waiting),
         updates=outcome.updates - idle,
     )
-
-
-def with_siblings(compiled: Compiled, outcome: Outcome, pods: Collection[str]) -> frozenset[str]:
-    """Return these pods with all others that a rolling update of the outcome replaces with one of them."""
-    cluster = compiled.question.cluster
-    rolled = ({pod.key for pod in _replaced(cluster, key)} for key in outcome.updates)
-    return frozenset(pods).union(*(keys for keys in rolled if not keys.isdisjoint(pods)))
 
 
 def _replaced(cluster: Cluster, workload: str) -> Iterator[Pod]:
@@ -231,8 +224,6 @@ def of_packing(compiled: Compiled, packing: Solution) -> Outcome:
     keep = tuple(bool(one) for one in packing.keep)
     leavers = _leavers(compiled, given_up)
     targets, lost = _seated(compiled, seats, keep, tuple(packing.unplaced.tolist()), updates, leavers)
-    if packing.updates is None:
-        updates = frozenset(one.workload for each in compiled.classes for one in each.updated if one.pod.key in targets)
     trains = (mover for one in compiled.classes for mover in one.stays if mover.others and mover.pod.key in targets)
     targets |= {other.key: targets[mover.pod.key] for mover in trains for other in mover.others}
     return Outcome(keep, boots, targets, lost, updates)
@@ -253,16 +244,15 @@ def incumbent_of(compiled: Compiled, outcome: Outcome) -> Incumbent | None:
     unplaced = np.zeros(len(made.classes), dtype=np.int64)
     keep = np.array(outcome.keep, dtype=bool) | instance.node_fixed
     for c, members in enumerate(made.classes):
-        for mover in (*members.pending, *members.rolled, *members.updated, *members.stays):
+        for mover in (*members.pending, *members.rolled, *members.stays):
             source, to = mover.pod.node, outcome.targets.get(mover.pod.key)
-            bound = mover.role in {"updated", "stays"}
             if any(outcome.targets.get(other.key) != to for other in mover.others):
                 return None
-            if to is None and not bound:
+            if to is None and mover.role != "stays":
                 unplaced[c] += 1
-            elif to is not None and not (bound and to == source):
+            elif to is not None:
                 changes.setdefault(to, Counter())[c] += 1
-                if bound and source is not None and keep[index[source]]:
+                if mover.role == "stays" and source is not None and keep[index[source]]:
                     changes.setdefault(source, Counter())[c] -= 1
     boots = [filling(m, changes.get(name, {})) for name, m in zip(booted, machines, strict=True) if m is not None]
     live = {index[name]: filling(-1, some) for name, some in changes.items() if name in index}
@@ -272,10 +262,10 @@ def incumbent_of(compiled: Compiled, outcome: Outcome) -> Incumbent | None:
 
 
 def _leavers(compiled: Compiled, given_up: Mapping[tuple[int, str], int]) -> frozenset[str]:
-    """Keys of the pods that leave kept nodes: the last by name of each class on a node, those first that move alone."""
+    """Keys of the pods that leave kept nodes: the last by name of each class on a node."""
     here: dict[tuple[int, str], list[str]] = {}
     for c in sorted({c for c, _ in given_up}):
-        for mover in (*compiled.classes[c].updated, *compiled.classes[c].stays):
+        for mover in compiled.classes[c].stays:
             here.setdefault((c, mover.pod.node or ""), []).append(mover.pod.key)
     return frozenset(key for where, pods in given_up.items() for key in here[where][-pods:])
 
@@ -306,8 +296,7 @@ def _seated(
         lost += members.pending[placed:]
         waiting = [*members.pending[:placed]]
         waiting += [mover for mover in replaced if mover.pod.key not in targets]
-        bound = [*members.stays, *(mover for mover in members.updated if mover.workload not in updates)]
-        waiting += [mover for mover in bound if not kept[mover.pod.node or ""] or mover.pod.key in leavers]
+        waiting += [mover for mover in members.stays if not kept[mover.pod.node or ""] or mover.pod.key in leavers]
         targets |= {mover.pod.key: name for mover, name in zip(waiting, in_turn(free), strict=True)}
     return targets, tuple(lost)
 

@@ -94,8 +94,8 @@ def build_instance(
 ) -> Instance:
     """Build the problem with every rule, or, if `free`, a relaxation that no plan of any kind can beat.
 
-    Rolling updates of the workloads `updates` (keys) are in it. Without any, pods that would move by one move alone,
-    but not from nodes among `fixed` (E,) and `bound` (E,). If `free`, only rules about nodes count, and of those
+    Rolling updates of the workloads `updates` (keys) are in it. Without any, nodes with pods that would move by one are
+    to be among `fixed` (E,) and `bound` (E,), whose pods stay. If `free`, only rules about nodes count, and of those
     between pods how many of one class a node can ever hold; and pods that are replaced leave their room to others, as
     they do in the end.
     """

@@ -79,19 +79,6 @@ class Compiled:
         return tuple(sorted({mover.workload for one in self.classes for mover in one.updated}))
 
     @cached_property
-    def weighed_updates(self) -> frozenset[str]:
-        """Workloads whose rolling updates `packing` weighs: by pods that leave their nodes, as the others may stay.
-
-        A limit on moves counts no restarts of those: none is weighed beside one.
-        """
-        if self.question.max_moves is not None or self.resizes or not self.updates:
-            return frozenset()
-        index = {node.name: e for e, node in enumerate(self.question.cluster.nodes)}
-        rolling = [(c, mover) for c, one in enumerate(self.classes) for mover in one.updated]
-        here = {mover.pod.node: self.draft.admitted(index[mover.pod.node or ""]) for _, mover in rolling}
-        return frozenset(self.updates) - {mover.workload for c, mover in rolling if not here[mover.pod.node][c]}
-
-    @cached_property
     def homeless(self) -> tuple[tuple[int, Mover], ...]:
         """Pending pods that no node has room for and no offer can hold, each with its class."""
         return tuple(
@@ -145,10 +132,9 @@ class Compiled:
 
     @cached_property
     def kept_by_packing(self) -> Mapping[str, Held]:
-        """Bound pods that `packing` keeps: `restricted`, and those of rolling updates that it does not weigh."""
-        movers = (mover for one in self.classes for mover in one.updated)
-        rolling = (mover.pod.key for mover in movers if mover.workload not in self.weighed_updates)
-        why = "it moves by rolling update only, which a plan of this size does not weigh here"
+        """Bound pods that `packing` keeps where they are: `restricted`, and those that move by rolling update only."""
+        rolling = [mover.pod.key for one in self.classes for mover in one.updated]
+        why = "it moves by rolling update only, which plans of this size do not weigh"
         found = {key: Held(pod=key, code="rolling-update", reason=why) for key in rolling}
         return MappingProxyType({**found, **self.restricted})
 

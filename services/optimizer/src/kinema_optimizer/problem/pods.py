@@ -96,11 +96,10 @@ def movers_of(
 ) -> tuple[Mover, ...]:
     """Pods to be placed or movable, by key. Held pods are none, nor in an autoscale iteration what runs somewhere.
 
-    Those that are `restricted` to where they are stay with their node, which is kept. A move by rolling update disrupts
-    the whole workload.
+    Those that are `restricted` to where they are stay with their node, which is kept.
     """
     after = {one.workload: one.requests_after for one in resizes}
-    stuck, whole = stuck_updates(cluster, facts), dict[str, int]()
+    stuck = stuck_updates(cluster, facts)
     found = []
     for pod in listed(cluster):
         if pod.key in facts.held or (pod.node is not None and mode == "autoscale"):
@@ -112,10 +111,6 @@ def movers_of(
             continue
         takes = with_ports(pod.requests, pod, cluster)
         cost = disruption_cost(cluster, pod)
-        if role == "updated":
-            if key not in whole:
-                whole[key] = sum(disruption_cost(cluster, one) for one in cluster.pods_by_workload[key])
-            cost = whole[key]
         later = with_ports(FrozenMap({**pod.requests, **after[key]}), pod, cluster) if key in after else takes
         found.append(Mover(pod, later, "stays" if pod.key in restricted else role, key, takes, cost))
     return tuple(found)
