@@ -89,6 +89,9 @@ def test_a_good_file_is_read_with_its_files(tmp_path: Path) -> None:
         ("pods.csv", "at,lasts,cpu_m\n", "memory_mi is missing"),
         ("pods.csv", "at,lasts,cpu_m,memory_mi\n0,1,x,1\n", "line 2: expected numbers"),
         ("pods.csv", "at,lasts,cpu_m,memory_mi\n0,-1,1,1\n", "line 2: expected numbers from 0 on"),
+        ("pods.csv", "at,lasts,cpu_m,memory_mi\n0,1,nan,1\n", "line 2: expected numbers from 0 on"),
+        ("pods.csv", "at,lasts,cpu_m,memory_mi\n0,1,1,1e400\n", "line 2: expected numbers from 0 on"),
+        ("pods.csv", "at,lasts,cpu_m,memory_mi\n0,1,1,1,9\n", "line 2: expected 4 values"),
     ],
 )
 def test_a_fault_in_a_trace_names_its_line(tmp_path: Path, name: str, text: str, fault: str) -> None:
@@ -97,6 +100,14 @@ def test_a_fault_in_a_trace_names_its_line(tmp_path: Path, name: str, text: str,
     with pytest.raises(ScenarioError, match=r"traces\[0\].file pods.csv") as raised:
         read_scenario(written(tmp_path, GOOD + "traces: [{file: pods.csv}]\n"))
     assert fault in str(raised.value)
+
+
+@pytest.mark.parametrize("figure", ["-5", "nan", "1e400"])
+def test_usage_that_cannot_be_is_refused_by_its_line(tmp_path: Path, figure: str) -> None:
+    """As in a trace."""
+    (tmp_path / "cpu.csv").write_text(f"seconds,cpu_m\n0,10\n60,{figure}\n")
+    with pytest.raises(ScenarioError, match=r"cpu.csv: line 3: expected numbers from 0 on"):
+        read_scenario(written(tmp_path, GOOD.replace("replicas: 2", "usage: cpu.csv")))
 
 
 def test_durations_add_up() -> None:

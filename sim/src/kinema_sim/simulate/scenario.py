@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from io import StringIO
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -465,16 +466,21 @@ def _table(
     columns = (*columns, *(name for name in optional if name in (reader.fieldnames or ())))
     for number, row in enumerate(reader, 2):
         try:
-            yield number, {name: float(row[name]) for name in columns}
+            found = {name: float(row[name]) for name in columns}
         except (TypeError, ValueError) as error:
             raise ScenarioError(f"{where}: line {number}: expected numbers in {', '.join(columns)}") from error
+        if not all(0 <= value < inf for value in found.values()):
+            raise ScenarioError(f"{where}: line {number}: expected numbers from 0 on")
+        if None in row:
+            raise ScenarioError(
+                f"{where}: line {number}: expected {len(reader.fieldnames or ())} values, as in the header"
+            )
+        yield number, found
 
 
 def _trace(data: bytes, trace: Trace, where: str) -> list[Row]:
     found = []
-    for number, row in _table(data, ("at", "lasts", "cpu_m", "memory_mi"), where):
-        if min(row.values()) < 0:
-            raise ScenarioError(f"{where}: line {number}: expected numbers from 0 on")
+    for _, row in _table(data, ("at", "lasts", "cpu_m", "memory_mi"), where):
         at, lasts = round(row["at"] * 1000 / trace.speed), round(row["lasts"] * 1000 / trace.speed)
         found.append(Row(at, lasts, round(row["cpu_m"]), round(row["memory_mi"] * 2**20), trace.held))
         if len(found) == trace.most:
