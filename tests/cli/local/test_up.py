@@ -216,6 +216,8 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
         ("rescheduler: {limits: {attempts: 0}}", "limits.attempts is 0: give 1 or more"),
         ("observer: {runtime: {nats_user: 7}}", "$.runtime.nats_user"),
         ("decider: {limits: {approval: 3}}", "- at `$.limits.approval`: write automatic or required"),
+        ("predictor: {mode: off}", '- at `$.mode`: write "off" or "recommend" or "apply"'),
+        ("predictor: {mode: aply}", "- at `$.mode`: write off or recommend or apply"),
         ("decider: {limits: {approval: always}}", "- at `$.limits.approval`: write automatic or required"),
         ("rescheduler: {limits: {boot_seconds: fast}}", "- at `$.limits.boot_seconds`: write a number"),
         ("optimizer: {planning: {max_moves: 0.5}}", "- at `$.planning.max_moves`: write a whole number or null"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 import pytest
@@ -10,11 +12,21 @@ from msgspec.structs import replace
 from rich.console import Console
 from tests.support.builders import MIB, NOW, cluster, deployed, node
 
-from kinema_cli.output import show
+from kinema_cli.output import Format, show
+from kinema_cli.recommend.command import run_forecast
 from kinema_cli.recommend.judgements import Judgement, component, named, read_judgements
 from kinema_cli.recommend.table import forecast_tables, recommendations_table
-from kinema_core.events import ContainerRequests, ForecastMade, FrozenMap, UsageBand, Workload, WorkloadJudged
+from kinema_core.events import (
+    ContainerRequests,
+    ForecastMade,
+    ForecastRefused,
+    FrozenMap,
+    UsageBand,
+    Workload,
+    WorkloadJudged,
+)
 from kinema_core.runtime.envelope import origin
+from kinema_core.runtime.settings import RuntimeSettings
 from kinema_sim.memory_bus import MemoryBus
 
 WEB = "Deployment/shop/web"
@@ -59,6 +71,28 @@ async def test_the_newest_judgement_of_each_workload_counts() -> None:
     assert list(found) == ["Deployment/shop/api", WEB]
     assert found[WEB].found.recommended["cpu"] == 200
     assert found[WEB].judged == NOW + timedelta(hours=1)
+
+
+def test_a_workload_without_a_forecast_is_told_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The newest iteration counts: the workload may have been judged once and be turned off now."""
+
+    async def read(_: RuntimeSettings, ask: Callable[[MemoryBus], Awaitable[object]]) -> object:
+        bus = MemoryBus()
+        for n, reason in enumerate(["no-data", "turned-off"]):
+            refused = (ForecastRefused(workload="Deployment/shop/api", reason=reason),)
+            body = ForecastMade(version=n + 1, forecasts=(), refused=refused, judged=(JUDGED,))
+            await bus.publish(origin(body, id_=f"f{n}", cluster="c1", iteration=f"it-{n}", now=NOW))
+        return await ask(bus)
+
+    monkeypatch.setattr("kinema_cli.broker.on_bus", read)
+    run = partial(run_forecast, nats="nats://127.0.0.1:1", cluster="c1", html=None, output=Format.TABLE)
+    assert run(workload="api") == 3
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Deployment/shop/api has no forecast: turned-off" in said
+    assert run(workload="gone") == 3
+    assert "has no forecast" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

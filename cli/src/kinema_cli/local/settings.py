@@ -158,7 +158,8 @@ def _may_be(kind: object, fault: str, given: object) -> str:
     if place is None:
         return ""
     if get_origin(kind) is Literal:
-        return f": write {' or '.join(str(value) for value in get_args(kind))}"
+        quote = '"' if "got `bool`" in fault else ""  # YAML reads a bare off as false
+        return f": write {' or '.join(f'{quote}{value}{quote}' for value in get_args(kind) if value)}"
     kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
     words = [_WORDS[one] for one in kinds if isinstance(one, type) and one in _WORDS]
     return f": write {' or '.join(words)}" if words else ""

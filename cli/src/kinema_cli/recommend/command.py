@@ -95,7 +95,7 @@ def run_forecast(*, workload: str, nats: str, cluster: str, html: Path | None, o
 
     from kinema_cli.broker import on_bus, settings_for
     from kinema_cli.inputs import InputError, UsageError, check_output, fail
-    from kinema_cli.recommend.judgements import named, read_judgements
+    from kinema_cli.recommend.judgements import named, read_judgements, read_refusals
     from kinema_cli.recommend.table import forecast_tables
     from kinema_core.runtime.bus import BusError
 
@@ -103,13 +103,16 @@ def run_forecast(*, workload: str, nats: str, cluster: str, html: Path | None, o
         check_output(html, "--html")
         settings = settings_for(nats, cluster)
         judged = asyncio.run(on_bus(settings, read_judgements))
+        keys = named(judged, workload)
+        refused = {} if keys else asyncio.run(on_bus(settings, read_refusals))
     except (UsageError, InputError, BusError) as error:
         return fail(error)
-    keys = named(judged, workload)
     if len(keys) > 1:
         return fail(UsageError(f"{workload} may be {' or '.join(keys[:5])}: write one of them"))
     if not keys:
         print_error(f'workload "{workload}" was not judged in cluster "{settings.cluster}"')
+        for key in named(refused, workload):
+            print_hint(f"{key} has no forecast: {refused[key]}; docs/rightsizing.md says what that means")
         print_hint("`kinema recommend --all` lists those that were")
         return 3
     emit(judged[keys[0]], output, lambda: forecast_tables(judged[keys[0]]))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
-from kinema_core.events import ContainerRequests, ForecastMade, WorkloadJudged
+from kinema_core.events import ContainerRequests, Event, ForecastMade, WorkloadJudged
 from kinema_core.model.cluster import Cluster, fold
 from kinema_core.runtime.bus import Bus, Stored
 from kinema_core.runtime.follow import Follower
@@ -38,11 +38,23 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 async def read_judgements(bus: Bus) -> dict[str, Judgement]:
     """Return the newest judgement of each workload by its key; those of workloads that are gone are among them."""
     newest: dict[str, Judgement] = {}
+    async for event, made in _forecasts(bus):
+        newest |= {one.workload: Judgement(judged=event.time, found=one) for one in made.judged}
+    return {key: newest[key] for key in sorted(newest)}
+
+
+async def read_refusals(bus: Bus) -> dict[str, str]:
+    """Return why workloads have no forecast, by key, as the newest one says."""
+    newest: dict[str, str] = {}
+    async for _, made in _forecasts(bus):
+        newest = {one.workload: one.reason for one in made.refused}
+    return newest
+
+
+async def _forecasts(bus: Bus) -> AsyncIterator[tuple[Event, ForecastMade]]:
     async for item in bus.read("LOG", kinds=("forecast-made",)):
         if isinstance(item, Stored) and isinstance(item.event.body, ForecastMade):
-            for one in item.event.body.judged:
-                newest[one.workload] = Judgement(judged=item.event.time, found=one)
-    return {key: newest[key] for key in sorted(newest)}
+            yield item.event, item.event.body
 
 
 async def read_traces(bus: Bus, one: Judgement) -> dict[str, Trace]:
@@ -62,7 +74,7 @@ async def read_traces(bus: Bus, one: Judgement) -> dict[str, Trace]:
         }
 
 
-def named(found: Mapping[str, Judgement], text: str) -> list[str]:
+def named(found: Mapping[str, object], text: str) -> list[str]:
     """Return the keys that a text means: a whole key, or the end of one such as `shop/web` or `web`."""
     if text in found:
         return [text]
