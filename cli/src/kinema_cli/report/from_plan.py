@@ -272,8 +272,9 @@ def boxes_of(plan: Plan, cluster: Cluster, offers: Sequence[Offer]) -> tuple[tup
     before = [node for node in ordered if node.action != "boot"]
     after = [node for node in ordered if node.action != "delete"]
     first = frozenset(node.name for node in (*before[:MOST_NODES], *after[:MOST_NODES]))
-    was = _grouped(plan, cluster, place=lambda placement: placement.source, drawn=first)
-    will = _grouped(plan, cluster, place=lambda placement: placement.to, drawn=first)
+    fates = fates_of(plan, cluster)
+    was = _grouped(plan, cluster, fates, place=lambda placement: placement.source, drawn=first)
+    will = _grouped(plan, cluster, fates, place=lambda placement: placement.to, drawn=first)
     return (
         tuple(_box(node, cluster, by_name, was, drawn=node.name in first) for node in before),
         tuple(_box(node, cluster, by_name, will, drawn=node.name in first) for node in after),
@@ -283,11 +284,11 @@ def boxes_of(plan: Plan, cluster: Cluster, offers: Sequence[Offer]) -> tuple[tup
 def _grouped(
     plan: Plan,
     cluster: Cluster,
+    fates: Mapping[str, Fate],
     *,
     place: Callable[[Placement], str | None],
     drawn: frozenset[str],
 ) -> Mapping[str, list[PodBox]]:
-    fates = fates_of(plan, cluster)
     found: dict[str, list[PodBox]] = {}
     for placement in plan.placements:
         name = place(placement)
