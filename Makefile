@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 MEMBERS := $(wildcard core/pyproject.toml kubernetes/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
 
-.PHONY: help demo docs-images test check bench controlplane cluster cluster-stop clean e2e faults examples random-plans beside scale steering images pin-base containers release
+.PHONY: help demo docs-images test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale steering images pin-base containers release
 help: ## list the verbs
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -52,9 +52,6 @@ faults: .venv/.ready controlplane ## failures of every kind, and every way to mo
 random-plans: .venv/.ready controlplane ## 2,000 random plans on the simulated cluster and 300 on a real control plane; an hour on two idle processors
 	.venv/bin/python -m tests.history simulated
 	.venv/bin/python -m tests.history real
-
-examples: .venv/.ready ## hold what plans promise against ten times as many random clusters as `make test` does
-	KINEMA_EXAMPLES=10 .venv/bin/python -m pytest -q -n 2 $$(grep -rl "support.examples import" tests)
 
 check: .venv/.ready ## Ruff, mypy --strict, import contracts
 	.venv/bin/ruff check

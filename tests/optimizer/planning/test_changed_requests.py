@@ -12,7 +12,6 @@ from tests.optimizer.planning.changed_requests import filled_cluster, lowered
 from tests.optimizer.planning.test_plans import forecast
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, cluster, deployed, node, offer
-from tests.support.examples import examples
 from tests.support.planning import unguarded
 
 from kinema_core.events import Offer, Plan, WorkloadForecast
@@ -63,11 +62,11 @@ def test_the_bound_counts_on_the_room_of_old_copies(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(6), deadline=None)
+@settings(max_examples=12, deadline=None)
 @example(seed=1)
 @given(seed=st.integers(0, 10**6))
 def test_smaller_requests_are_no_reason_to_pay_more(seed: int) -> None:
-    """The plan costs no more than the cluster of now, nor than that without them. `make examples` draws more."""
+    """The plan costs no more than the cluster of now, nor than that without them."""
     state, on_sale = filled_cluster(seed, pods=20)
     found = plan(state, on_sale, lowered(state, seed))
     assert found.cost.after <= found.cost.before
@@ -123,11 +122,11 @@ def test_new_requests_that_break_a_rule_where_pods_stay_are_left_out(seed: int, 
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(10), deadline=None)
+@settings(max_examples=20, deadline=None)
 @example(seed=6, work=1, pods=30)  # the exact model finds nothing in time: that is in the record, too
 @given(seed=st.integers(0, 10**6), work=st.integers(1, 12), pods=st.sampled_from([14, 20]))
 def test_a_replay_of_a_solve_that_was_ended_early_makes_the_same_plan(seed: int, work: int, pods: int) -> None:
-    """Every phase ends where it did, whatever was solved again and again after it. `make examples` draws more."""
+    """Every phase ends where it did, whatever was solved again and again after it."""
     if seed % 2:
         made = rule_instance(seed, pods=12, nodes=5)
         state, on_sale = made.cluster, made.offers
@@ -139,14 +138,11 @@ def test_a_replay_of_a_solve_that_was_ended_early_makes_the_same_plan(seed: int,
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(10), deadline=None)
+@settings(max_examples=20, deadline=None)
 @example(seed=3)
 @given(seed=st.integers(0, 10**6))
 def test_no_plan_is_better_than_the_exact_model_says(seed: int) -> None:
-    """None costs less than its least cost, and what is called optimal costs that: at most a thousandth more.
-
-    `make examples` draws more.
-    """
+    """None costs less than its least cost, and what is called optimal costs that: at most a thousandth more."""
     state, on_sale = filled_cluster(seed)
     forecasts = lowered(state, seed)
     found, least = plan(state, on_sale, forecasts), least_in_the_end(state, on_sale, forecasts)
@@ -202,14 +198,11 @@ def test_a_replay_makes_the_same_plan(method: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(8), deadline=None)
+@settings(max_examples=15, deadline=None)
 @example(seed=594)  # a plan without an order costs less than the one that has one
 @given(seed=st.integers(0, 10**6))
 def test_no_request_that_rises_is_left_out_for_its_price(seed: int) -> None:
-    """Falling ones may be; the others are carried out, whatever is sold for as much as is wanted.
-
-    `make examples` draws more.
-    """
+    """Falling ones may be; the others are carried out, whatever is sold for as much as is wanted."""
     state, on_sale = filled_cluster(seed)
     forecasts = lowered(state, seed, most=140)
     asked = compiled(Question(state, on_sale, NOW, "reschedule", forecasts)).resizes

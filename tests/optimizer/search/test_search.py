@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tests.optimizer.instances import boutique, random_cluster
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW
-from tests.support.examples import examples
 
 from kinema_core.events import Solve
 from kinema_optimizer.problem.compile import Compiled, compiled
@@ -53,13 +52,10 @@ def same(one: SearchResult, other: SearchResult) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 10**6), pods=st.sampled_from([8, 30]))
 def test_packings_obey_every_rule_and_the_bound(seed: int, pods: int) -> None:
-    """Whatever the rules: no flaw, and no packing that places everybody is cheaper than the certified bound.
-
-    `make examples` draws more.
-    """
+    """Whatever the rules: no flaw, and no packing that places everybody is cheaper than the certified bound."""
     instance = rule_instance(seed, pods=pods)
     problem = compiled(Question(instance.cluster, instance.offers, NOW, "reschedule"))
     found = found_for(problem, SearchOptions(workers=1), rounds=3)
@@ -70,10 +66,10 @@ def test_packings_obey_every_rule_and_the_bound(seed: int, pods: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6), most=st.integers(0, 12))
 def test_no_more_pods_move_than_allowed(seed: int, most: int) -> None:
-    """A cap on moves holds, whatever could be saved with more. `make examples` draws more."""
+    """A cap on moves holds, whatever could be saved with more."""
     cluster, offers = random_cluster(seed, pods=14)
     problem = compiled(Question(cluster, offers, NOW, "reschedule"))
     found = found_for(problem, SearchOptions(max_moves=most, workers=1), rounds=3)
