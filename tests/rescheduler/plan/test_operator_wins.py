@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 from tests.rescheduler.harness import WEB, World
 from tests.rescheduler.plans_in_memory import booted_plan, budgeted_plan, fragmented_plan, small_plan
 from tests.support.builders import NOW, pod, taint
@@ -66,6 +67,26 @@ async def test_autoscaler_that_always_takes_back_leaves_the_workload_alone(scale
     await world.completes("n1", "n2")
     assert world.verdicts() == {f"skip/{WEB}": "taken-back", "keep/n2": "not-empty"}
     assert len(world.intents("surge-up")) == rounds
+
+
+async def test_a_workload_whose_new_pods_crash_when_the_surplus_goes_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its ReplicaSet removes the pods that are not Ready instead of the marked ones: these are not moved once more."""
+    before, plan = small_plan()
+    world, old = World(before, plan), {one.uid for one in before.pods}
+    scale = world.memory.set_replicas
+
+    def crash_and_scale(key: str, replicas: int) -> None:
+        for name, one in world.memory.pods.items():
+            world.memory.pods[name] = replace(one, ready=one.uid in old)
+        scale(key, replicas)
+
+    monkeypatch.setattr(world.memory, "set_replicas", crash_and_scale)
+    await world.completes("n1", "n2")
+    assert world.verdicts() == {f"skip/{WEB}": "taken-back", "keep/n2": "not-empty"}
+    assert len(world.intents("surge-down")) == 1
+    assert {one.uid for one in world.memory.pods.values()} == old
 
 
 async def test_autoscaler_that_wants_more_is_obeyed() -> None:

@@ -165,9 +165,15 @@ def _ending(  # noqa: PLR0911 - a state machine: one return per state
         if ctx.passed(down.first, ctx.limits.pods_ready_seconds):
             return never_ready(ctx, movers, down.detail)
         return MoveDecision(ctx.intend(down.step))
-    if not any(pod.uid in down.step.pods for pod in movers.pods) and _seen(workload, down):
+    seen, left = _seen(workload, down), next((pod for pod in movers.pods if pod.uid in down.step.pods), None)
+    if seen and left is None:
         return OVER
-    return OVER if ctx.passed(down.ended, ctx.limits.observed_seconds) else WAIT
+    if not ctx.passed(down.ended, ctx.limits.observed_seconds):
+        return WAIT
+    if not seen or left is None:
+        return OVER
+    # A controller removes pods that are not Ready before those that are marked: the new ones crash.
+    return skip(ctx, movers, "taken-back", f"its controller removed another pod instead of {left.key}")
 
 
 def unfinished(ctx: ExecutionContext, workload: str, number: int) -> bool:
