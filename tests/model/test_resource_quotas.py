@@ -10,7 +10,15 @@ from kinema_core.events import EMPTY, ClusterObject, FrozenMap, PriorityClass, Q
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import residents_of
 from kinema_core.model.mobility import MobilityOptions, mobility
-from kinema_core.model.resource_quotas import QuotaRoom, charge, left_by_quota, no_copy, no_return
+from kinema_core.model.resource_quotas import (
+    SETS,
+    QuotaRoom,
+    charge,
+    left_by_quota,
+    no_copy,
+    no_return,
+    quotas_against,
+)
 
 FULL = quota("tight", hard={"pods": 3})
 
@@ -136,6 +144,28 @@ def test_the_owners_word_is_kept() -> None:
         chosen = deployed("web", ["n1", "n1", "n2"], annotations={"kinema.io/strategy": way})
         state = cluster(node("n1"), node("n2"), *chosen, budget("web", max_unavailable="1"), FULL)
         assert codes(state) == held
+
+
+@pytest.mark.parametrize(("way", "held"), [("rolling", {"quota"}), ("surge", set()), ("evict", set())])
+def test_a_rolling_update_needs_a_replica_set(way: str, held: set[str]) -> None:
+    """Under a quota for ReplicaSets that is used up, pods that would be rolled stay; the others need no new set."""
+    chosen = deployed("web", ["n1", "n1", "n2"], annotations={"kinema.io/strategy": way})
+    sets = quota("sets", hard={SETS: 4}, used={SETS: 4})
+    state = cluster(node("n1"), node("n2"), *chosen, sets)
+    assert codes(state) == held
+    assert codes(state, MobilityOptions(hold_restless=False)) == set(), "its own rolls take room"
+    assert quotas_against(state, state.pods[0]) == ("shop/sets",)
+    assert codes(cluster(node("n1"), node("n2"), *chosen, replace(sets, hard=FrozenMap({SETS: 5})))) == set()
+
+
+def test_replica_sets_are_handed_out_once() -> None:
+    """The quota is named with what it counts."""
+    room = QuotaRoom(web(quota("sets", hard={SETS: 5}, used={SETS: 4})))
+    assert room.take_set("shop") == ""
+    assert room.take_set("other") == ""
+    assert room.take_set("shop") == (
+        "ResourceQuota shop/sets has no room for the ReplicaSet of a rolling update (count/replicasets.apps: 4 of 5)"
+    )
 
 
 def test_no_pod_is_evicted_that_would_not_be_admitted_again() -> None:

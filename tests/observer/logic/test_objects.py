@@ -177,6 +177,10 @@ def test_a_workload_tells_why_its_pods_are_refused() -> None:
     assert refused() == "FailedCreate"
     assert refused(status="False", message=why) == ""
     assert refused(reason="FailedDelete", message=why) == ""
+    progress = {"type": "Progressing", "status": "False", "reason": "ReplicaSetCreateError"}
+    said = f'Failed to create new replica set "web-5d4f": replicasets.apps "web-5d4f" is forbidden: {why}'
+    assert refused(**progress, message=said) == why
+    assert refused(**{**progress, "reason": "ProgressDeadlineExceeded"}, message=said) == ""
 
 
 def test_daemon_sets_and_jobs_count_in_their_own_fields() -> None:
@@ -281,14 +285,15 @@ def test_volumes_claims_and_classes() -> None:
 
 
 def test_resource_quotas() -> None:
-    """What is about pods, amounts of 0 too, under one name each; scopes by either field."""
-    hard = {"pods": "0", "cpu": "2", "requests.cpu": "1500m", "limits.memory": "1Gi", "services": "3"}
+    """What is about pods and ReplicaSets, amounts of 0 too, under one name each; scopes by either field."""
+    counted = {"pods": "0", "count/replicasets.apps": "4", "count/deployments.apps": "2", "services": "3"}
+    hard = {**counted, "cpu": "2", "requests.cpu": "1500m", "limits.memory": "1Gi"}
     expression = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
     spec = {"hard": hard, "scopes": ["NotBestEffort"], "scopeSelector": {"matchExpressions": [expression]}}
     found = read_as(
         ResourceQuota, thing("ResourceQuota", "tight", group="v1", spec=spec, status={"used": {"pods": "0"}})
     )
-    assert found.hard == {"pods": 0, "requests.cpu": 1500, "limits.memory": 2**30}
+    assert found.hard == {"pods": 0, "count/replicasets.apps": 4, "requests.cpu": 1500, "limits.memory": 2**30}
     assert found.used == {"pods": 0}
     assert [(one.name, one.operator, one.values) for one in found.scopes] == [
         ("NotBestEffort", "Exists", ()),

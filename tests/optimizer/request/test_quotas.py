@@ -13,6 +13,7 @@ from tests.support.planning import unguarded
 
 from kinema_core.events import ClusterObject, Offer, Quota
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.resource_quotas import SETS
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.request.quotas import with_namespace_quotas, within_quotas, without_idle_quotas
 from kinema_optimizer.solvers.stopping import WorkStop
@@ -123,6 +124,15 @@ def test_new_requests_stay_within_a_quota() -> None:
         forecast("c", cpu=100, after=50),
     )
     assert [one.workload for one in within_quotas(asked, state)] == ["Deployment/shop/a", "Deployment/shop/c"]
+
+
+def test_new_requests_that_need_a_rollout_need_a_replica_set() -> None:
+    """Under a quota for ReplicaSets the first workload gets the last one; pods that are resized in place need none."""
+    sets = quota("sets", hard={SETS: 5}, used={SETS: 4})
+    state = cluster(node("n1"), *(deployed(name, ["n1"]) for name in "abc"), sets)
+    asked = [forecast(name, cpu=100, after=50) for name in "abc"]
+    kept = within_quotas(asked, state, resizable={"Deployment/shop/c"})
+    assert [one.workload for one in kept] == ["Deployment/shop/a", "Deployment/shop/c"]
 
 
 @pytest.mark.parametrize("allowed", [False, True])

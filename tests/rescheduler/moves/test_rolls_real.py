@@ -14,6 +14,7 @@ from tests.support.undo import JSON_PATCH, undo_patch
 from kinema_cli.admin.steering_policy import install
 from kinema_core.events import Offer, Plan, Step
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.resource_quotas import SETS
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.fenced import connect
 from kinema_rescheduler.kubernetes.writer import KubernetesWriter
@@ -97,3 +98,19 @@ async def test_pods_of_a_roll_land_on_the_planned_nodes(world: PlaneWorld) -> No
 
     await api.close()
     assert world.where("web") == [NODES[0]] * 5
+
+
+async def test_a_roll_whose_replica_set_a_quota_refuses_is_taken_back(world: PlaneWorld) -> None:
+    """The Deployment says so at once, where the plan's state did not show the quota; all is as before in a moment."""
+    world.run("Deployment", "web", 3)
+    world.patch("Deployment", "web", ROLLING)
+    before, path = world.get("Deployment", "web")["spec"], f"/api/v1/namespaces/{world.namespace}/resourcequotas"
+    body = {"metadata": {"name": "sets"}, "spec": {"hard": {SETS: "1"}}}
+    world.access.request("POST", path, body)
+    world.access.until(f"{path}/sets", lambda found: found.get("status", {}).get("used", {}).get(SETS) == "1")
+    limits = Limits(refused_seconds=3, retry_seconds=1, roll_seconds=600)
+    await world.carry_out(onto_the_first, limits=limits, real_seconds=120)
+    assert any("refused" in line and "exceeded quota: sets" in line for line in world.failures())
+    assert world.get("Deployment", "web")["spec"] == before
+    assert len(sets(world)) == 1
+    assert world.marks_left() == []

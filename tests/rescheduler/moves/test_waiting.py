@@ -23,6 +23,7 @@ from kinema_core.events import (
     Requirement,
     StepFailed,
 )
+from kinema_core.model.resource_quotas import SETS
 from kinema_rescheduler.names import ABORT
 from kinema_rescheduler.plan.limits import Limits
 
@@ -338,6 +339,15 @@ async def test_a_rolling_update_runs_no_more_pods_than_a_quota_admits() -> None:
     await world.run(400)
     [intent] = world.intents("roll")
     assert intent.step.replicas_to - intent.step.replicas_from == 1
+
+
+async def test_no_rolling_update_is_begun_for_which_a_quota_admits_no_replica_set() -> None:
+    """Its Deployment could make no new pod, and would say so only when the update had begun."""
+    world = World(*rolling_plan())
+    world.memory.others.append(quota("sets", hard={SETS: 2}, used={SETS: 2}))
+    await world.completes(seconds=120)
+    assert world.intents("roll") == []
+    assert world.verdicts()["replan"] == "quota"
 
 
 async def test_a_complaint_that_passes_is_waited_out() -> None:

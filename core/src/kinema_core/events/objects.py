@@ -359,9 +359,10 @@ class QuotaScope(Wire, frozen=True, kw_only=True):
 
 
 class ResourceQuota(_Namespaced, frozen=True, kw_only=True, tag="ResourceQuota", tag_field="kind"):
-    """A ResourceQuota, as far as it is about pods.
+    """A ResourceQuota, as far as it is about pods and ReplicaSets.
 
-    Amounts are named `pods`, `count/pods`, `requests.RESOURCE` and `limits.RESOURCE`, those of 0 included.
+    Amounts are named `pods`, `count/pods`, `count/replicasets.apps`, `requests.RESOURCE` and `limits.RESOURCE`, those
+    of 0 included.
     """
 
     hard: Amounts = EMPTY

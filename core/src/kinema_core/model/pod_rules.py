@@ -16,7 +16,7 @@ from kinema_core.model.disruption_cost import disruption_cost_doubt
 from kinema_core.model.health import standings
 from kinema_core.model.neighbors import required
 from kinema_core.model.quarantine import Quarantine, quarantine_of
-from kinema_core.model.resource_quotas import no_copy, no_return, tight_namespaces, wanting
+from kinema_core.model.resource_quotas import no_copy, no_new_set, no_return, tight_namespaces, wanting
 from kinema_core.model.restless import Restless, restless_workloads
 from kinema_core.model.strategy import (
     CHOICES,
@@ -362,9 +362,11 @@ def _templated(facts: Facts, pod: Pod) -> Verdict | None:
 
 
 def _quota(facts: Facts, pod: Pod) -> Verdict | None:
-    if pod.namespace not in tight_namespaces(facts.cluster):
-        return None
-    evicted = strategy_of(facts.cluster, pod) == "evict"
+    way = strategy_of(facts.cluster, pod)
+    no_set = no_new_set(facts.cluster, pod.namespace) if way == "rolling" and facts.options.hold_restless else None
+    if no_set is not None or pod.namespace not in tight_namespaces(facts.cluster):
+        return None if no_set is None else ("quota", no_set)
+    evicted = way == "evict"
     if not evicted and not facts.options.hold_restless:
         return None
     never, full = no_return(facts.cluster, pod), no_copy(facts.cluster, pod)

@@ -1,8 +1,8 @@
 """Resource quotas of namespaces: whether one more pod like another is admitted, and one in the place of another.
 
 A surge needs room for one more pod. An eviction needs none beyond that of the pod that leaves, but its replacement has
-to be admitted. The priority class of a pod shows in its priority alone. Where that leaves a doubt, the pod is taken as
-counted: Kinema asks for no pod that might be refused.
+to be admitted. A rolling update needs a new ReplicaSet as well. The priority class of a pod shows in its priority
+alone. Where that leaves a doubt, the pod is taken as counted: Kinema asks for no pod that might be refused.
 
 Source: the admission of quotas and its evaluator of pods, https://kubernetes.io/docs/concepts/policy/resource-quotas.
 """
@@ -20,6 +20,8 @@ from kinema_core.model.resources import add, fits, lacking, subtract, times
 
 _STATED: Final = ("requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
 """What every pod has to state that a quota with this amount is about."""
+SETS: Final = "count/replicasets.apps"
+"""Amount of a quota that is about ReplicaSets. Those that a Deployment keeps without pods count too."""
 _UNKNOWN: Final = -1
 """Left of an amount that the quota's controller has not counted yet: no pod is admitted."""
 
@@ -119,8 +121,21 @@ def no_copy(cluster: Cluster, pod: Pod) -> str | None:
 
 
 def quotas_against(cluster: Cluster, pod: Pod) -> tuple[str, ...]:
-    """Return the quotas that would not admit one more pod like this one, by `namespace/name`."""
-    return tuple(quota.key for quota, _ in _against(cluster, pod, copies=1))
+    """Return the quotas that would not admit one more pod like this one or its ReplicaSet, by `namespace/name`."""
+    pods, sets = _against(cluster, pod, copies=1), _full_of_sets(cluster, left_by_quota(cluster), pod.namespace)
+    return tuple(dict.fromkeys((*(quota.key for quota, _ in pods), *(quota.key for quota in sets))))
+
+
+def no_new_set(cluster: Cluster, namespace: str) -> str | None:
+    """Return why a quota would not admit a ReplicaSet, as a rolling update makes; None where none is in the way."""
+    return QuotaRoom(cluster).take_set(namespace) or None
+
+
+def _full_of_sets(cluster: Cluster, left: Mapping[str, Amounts], namespace: str) -> Iterator[ResourceQuota]:
+    """Yield the quotas of a namespace that admit no ReplicaSet; `left` is what each has left."""
+    for quota in quotas_by_namespace(cluster).get(namespace, ()):
+        if SETS in quota.hard and left[quota.key][SETS] < 1:
+            yield quota
 
 
 def _against(cluster: Cluster, pod: Pod, copies: int) -> Iterator[tuple[ResourceQuota, str]]:
@@ -137,13 +152,13 @@ def _against(cluster: Cluster, pod: Pod, copies: int) -> Iterator[tuple[Resource
 
 def _in_words(quota: ResourceQuota, names: list[str], copies: int) -> str:
     what = "one more of its pods" if copies else "a pod in its place"
+    return f"{what} ({', '.join(_share(quota, name) for name in names)})"
 
-    def share(name: str) -> str:
-        resource = name.rpartition(".")[2]
-        used = in_words(resource, quota.used[name]) if name in quota.used else "an unknown number"
-        return f"{name}: {used} of {in_words(resource, quota.hard[name])}"
 
-    return f"{what} ({', '.join(map(share, names))})"
+def _share(quota: ResourceQuota, name: str) -> str:
+    resource = name.rpartition(".")[2]
+    used = in_words(resource, quota.used[name]) if name in quota.used else "an unknown number"
+    return f"{name}: {used} of {in_words(resource, quota.hard[name])}"
 
 
 @derived
@@ -182,6 +197,16 @@ class QuotaRoom:
         for key, takes in self._charges(pod, requests):
             for _ in range(count):
                 self._left[key] = subtract(self._left[key], takes)
+
+    def take_set(self, namespace: str) -> str:
+        """Count one more ReplicaSet; return why a quota has no room for it, and empty where it is counted."""
+        full = next(_full_of_sets(self._cluster, self._left, namespace), None)
+        if full is not None:
+            return f"ResourceQuota {full.key} has no room for the ReplicaSet of a rolling update ({_share(full, SETS)})"
+        for quota in quotas_by_namespace(self._cluster).get(namespace, ()):
+            if SETS in quota.hard:
+                self._left[quota.key] = subtract(self._left[quota.key], FrozenMap({SETS: 1}))
+        return ""
 
     def grows(self, pod: Pod, requests: Amounts, more: Amounts, count: int) -> bool:
         """Take what `count` pods like `pod` request `more`; return whether there was room, and for one new pod beside.

@@ -115,12 +115,16 @@ def _finished(status: wire.ControllerStatus) -> bool:
     return condition_holds(status.conditions, "Complete") or condition_holds(status.conditions, "Failed")
 
 
+_REFUSALS: Final = (("ReplicaFailure", "True", "FailedCreate"), ("Progressing", "False", "ReplicaSetCreateError"))
+"""Type, status and reason of the conditions by which a controller says that its pods, or their set, are refused."""
+
+
 def _refused(status: wire.ControllerStatus) -> str:
-    """Return why no pod can be created. Without the name of the pod, which is another one at each try."""
-    found = next((item for item in status.conditions or () if item.type == "ReplicaFailure"), None)
-    if found is None or found.status != "True" or found.reason != "FailedCreate":
+    """Return why no pod can be created. Without the name of the pod or its set, which is another one at each try."""
+    found = next((one for one in status.conditions or () if (one.type, one.status, one.reason) in _REFUSALS), None)
+    if found is None:
         return ""
-    message = found.message or found.reason
+    message = found.message or found.reason or ""
     return (message.partition(" is forbidden: ")[2] or message)[:_MESSAGE_CHARACTERS]
 
 

@@ -22,6 +22,7 @@ from kinema_core.events import (
 )
 from kinema_core.model.match import EFFECTS
 from kinema_core.model.quantity import QuantityError, parse_amount
+from kinema_core.model.resource_quotas import SETS
 from kinema_observer.errors import UnreadableFieldError
 from kinema_observer.logic import wire
 from kinema_observer.logic.drivers import driver_of_class, in_tree_driver
@@ -164,10 +165,12 @@ def namespace_object_of(found: wire.Namespace) -> Namespace:
 
 _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 """Resources that a quota may also name without `requests.`."""
+_COUNTED: Final = ("pods", "count/pods", SETS)
+"""Objects of which a quota limits the number."""
 
 
 def quota_of(found: wire.Quota) -> ResourceQuota:
-    """Return the quota, without what it limits beside pods.
+    """Return the quota, without what it limits beside pods and ReplicaSets.
 
     Raises:
         UnreadableFieldError: a quantity cannot be read.
@@ -189,11 +192,11 @@ def quota_of(found: wire.Quota) -> ResourceQuota:
 
 
 def _quota_amounts(found: Mapping[str, wire.Scalar] | None, path: str) -> Amounts:
-    """Return what is said of pods, under the name `requests.RESOURCE` where it has two: the smaller amount."""
+    """Return what is said of pods and their sets, under the name `requests.RESOURCE` where it has two: the smaller."""
     amounts: dict[str, int] = {}
     for stated, quantity in (found or {}).items():
         name = f"requests.{stated}" if stated in _COMPUTE else stated
-        if name not in ("pods", "count/pods") and not name.startswith(("requests.", "limits.")):
+        if name not in _COUNTED and not name.startswith(("requests.", "limits.")):
             continue
         if name == "requests.storage":  # of claims
             continue

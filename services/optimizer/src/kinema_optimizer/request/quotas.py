@@ -14,7 +14,7 @@ and pods that surge or are evicted would find none: new nodes count against what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -88,10 +88,12 @@ def _beside_a_surge(cluster: Cluster, quota: ResourceQuota, pods: Iterable[Pod])
     return subtract(left, surge) if fits(surge, left) else left
 
 
-def within_quotas(forecasts: Sequence[WorkloadForecast], cluster: Cluster) -> tuple[WorkloadForecast, ...]:
+def within_quotas(
+    forecasts: Sequence[WorkloadForecast], cluster: Cluster, resizable: Container[str] = ()
+) -> tuple[WorkloadForecast, ...]:
     """Return the forecasts whose new requests the quotas of namespaces admit, for all pods of a workload and one more.
 
-    Each counts beside those before it, as they are given.
+    Each counts beside those before it, as they are given. All but the `resizable` workloads need a new ReplicaSet.
     """
     if not quotas_by_namespace(cluster):
         return tuple(forecasts)
@@ -104,6 +106,6 @@ def within_quotas(forecasts: Sequence[WorkloadForecast], cluster: Cluster) -> tu
         pod = pods[0]
         new = FrozenMap({**pod.requests, **one.requests_after})
         more = FrozenMap({name: max(0, amount - pod.requests.get(name, 0)) for name, amount in new.items()})
-        if room.grows(pod, new, more, len(pods)):
+        if room.grows(pod, new, more, len(pods)) and (one.workload in resizable or not room.take_set(pod.namespace)):
             kept.append(one)
     return tuple(kept)

@@ -345,6 +345,9 @@ def _reserve_in_quotas(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -
         bound = bound_of(started.step) if started is not None else 0
         missing = item.replicas + (bound or item.at_once) - len(item.pods)
         room.quotas.take(pod, _new_requests(item, pod), max(0, missing))
+        asked = int(started.figures.get("generation", 0)) if started is not None else 0
+        if item.workload is not None and (not asked or item.workload.observed_generation < asked):
+            room.quotas.take_set(pod.namespace)
     elif item.strategy == "surge" and ctx.unit("surge-down", item.key, number) is None:
         if up is not None:
             missing = 0 if up.lost else up.step.replicas_to - len(item.pods)
@@ -428,6 +431,9 @@ def _begin_roll(  # noqa: PLR0911 - one return per reason to wait
     admitted = room.quotas.fits(pod, requests, item.at_once)
     if not admitted:
         return blocked(ctx, item, "quota", room.quotas.why(pod, requests))
+    no_set = room.quotas.take_set(pod.namespace)
+    if no_set:
+        return blocked(ctx, item, "quota", no_set)
     if not room.take(pod, requests, "", 1):
         return blocked(ctx, item, "no-room", "no open node has room for one more of its pods")
     room.quotas.take(pod, requests, admitted)

@@ -104,8 +104,8 @@ def _awaiting(  # noqa: PLR0911 - a state machine: one return per state
 
 def refused(ctx: ExecutionContext, workload: Workload, asked: Progress) -> bool:
     """Return whether what a step asked for is forbidden (a quota, an admission rule): waiting would not help."""
-    heard = workload.observed_generation >= int(asked.figures.get("generation", 0))
-    return heard and bool(workload.refused) and ctx.passed(asked.ended, ctx.limits.refused_seconds)
+    # A Deployment whose ReplicaSet is refused says so, and not which generation of itself it has seen.
+    return _seen(workload, asked) and bool(workload.refused) and ctx.passed(asked.ended, ctx.limits.refused_seconds)
 
 
 def asking(ctx: ExecutionContext, namespace: str) -> bool:
