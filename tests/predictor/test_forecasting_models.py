@@ -79,6 +79,32 @@ def test_the_histogram_halves_what_is_a_day_older() -> None:
     assert decayed_quantiles(series, (2 * DAY,), TASK, 0.35)[0][0] == 20.0
 
 
+@pytest.mark.parametrize("kind", ["alike", "rising", "falling", "of few values"])
+@pytest.mark.parametrize("quantile", [0.5, 0.95, 0.999])
+def test_the_histogram_is_the_weighted_quantile_of_all_values(kind: str, quantile: float) -> None:
+    """At each origin it is the smallest value that so much of the weight does not exceed, wherever large values lie."""
+    drawn = np.random.default_rng(6).gamma(2.0, 50.0, (4, 8 * DAY))
+    series = {
+        "alike": drawn,
+        "rising": np.sort(drawn, axis=1),
+        "falling": np.sort(drawn, axis=1)[:, ::-1],
+        "of few values": np.round(drawn / 50) * 50,
+    }[kind]
+    origins = (8 * DAY, 7 * DAY, 5 * DAY)
+    for origin, found in zip(origins, decayed_quantiles(series, origins, TASK, quantile), strict=True):
+        weights = np.exp2(np.arange(origin) / DAY)
+        for row, value in zip(series[:, :origin], found, strict=True):
+            reached = [one for one in row if weights[row <= one].sum() >= quantile * weights.sum()]
+            assert value == min(reached)
+
+
+@pytest.mark.parametrize("days", [2, 3, 6, 7])
+def test_the_day_in_the_middle_is_the_median_at_each_time_of_day(days: int) -> None:
+    """Every time of day is forecast by its median over the known days, or the mean of the two in the middle."""
+    series = np.random.default_rng(7).gamma(2.0, 50.0, (3, days * DAY))
+    assert np.array_equal(ahead("seasonal-median", series), np.median(series.reshape(3, days, DAY), axis=1))
+
+
 def test_what_lies_far_off_reverts_to_the_middle() -> None:
     """Noise that keeps little of itself is forecast near its level first, near its median a day later."""
     rng = np.random.default_rng(5)
