@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from tests.observer import log_events as log
 from tests.observer.log_events import at, view
 from tests.observer.logic.test_loop import decide
-from tests.support.builders import tiny
+from tests.support.builders import cluster, deployed, node, tiny
 
-from kinema_core.events import ExecutionAborted, ExecutionCompleted, IterationStarted
+from kinema_core.events import ExecutionAborted, ExecutionCompleted, IterationStarted, Workload
 from kinema_observer.logic.loop import Memory
+from kinema_observer.logic.settings import LoopSettings
 
 STORY: list[log.Timed] = [(0.0, "it-1", log.started("reschedule")), (1.0, "it-1", log.accepted())]
 REST = IterationStarted(mode="reschedule", version=2, reason="rest-after-misplaced", continues="p1")
@@ -40,6 +42,23 @@ def test_an_aborted_plan_is_continued_only_after_it_made_way_for_a_pod(reason: s
     end = ExecutionAborted(plan="p1", fencing=1, reason=reason, detail="")
     found = decide(tiny(), view(*STORY, (9.0, "it-1", end)), now=at(10), memory=Memory())
     assert (found.start is not None) is continued
+
+
+@pytest.mark.parametrize(("ready", "waits"), [(1, False), (0, True)])
+def test_a_pod_for_which_a_plan_has_ended_may_come_up_before_the_rest_is_planned(ready: int, *, waits: bool) -> None:
+    """All pods of its workload would be held until it is Ready. One that never is must not hold the rest up."""
+    web = [
+        replace(one, ready=ready, observed_generation=1) if isinstance(one, Workload) else one
+        for one in deployed("web", ["n1"])
+    ]
+    state = cluster(node("n1"), *web)
+    end = ExecutionAborted(plan="p1", fencing=1, reason="pod-waits", detail="")
+    seen = view(*STORY, (9.0, "it-1", end))
+    assert (decide(state, seen, now=at(10), memory=Memory()).start is None) is waits
+    late = at(9 + LoopSettings().stabilization_window_seconds)
+    assert decide(state, seen, now=late, memory=Memory()).start is not None
+    other = view(*STORY, (9.0, "it-1", log.ended(3)))
+    assert decide(state, other, now=at(10), memory=Memory()).start is not None
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from kinema_core.events import FrozenMap, IterationSkipped, IterationStarted, Node, NodeDeletionRequested, Pod
+from kinema_core.events import (
+    POD_WAITS,
+    FrozenMap,
+    IterationSkipped,
+    IterationStarted,
+    Node,
+    NodeDeletionRequested,
+    Pod,
+)
 from kinema_core.model.ahead import more_within
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
 from kinema_core.model.quarantine import quarantine_of
+from kinema_core.model.restless import restless_workloads
 from kinema_observer.logic.logview import AHEAD, Ended, Iteration, LogView
 from kinema_observer.logic.settings import LoopSettings
 from kinema_observer.logic.stability import Refusal, contradiction, refusal, unrest, unschedulable
@@ -218,12 +227,17 @@ def _rest(moment: _Moment, item: Ended) -> timedelta:
 def _continue(moment: _Moment) -> IterationStarted | None:
     """Return an iteration for what remains of the plan that ended just now; None where too many in a row did nothing.
 
-    It waits neither for calm nor for the interval: the cluster is as the plan has left it.
+    It waits neither for calm nor for the interval: the cluster is as the plan has left it. Where that ended for a pod
+    that waits, the pod may come up first: its plan would hold all pods of a workload of which one is not Ready.
     """
     rest = moment.view.unfinished
     if rest is None or not rest.due or rest.idle >= _MOST_IDLE or moment.running:
         return None
-    if moment.now - rest.at > timedelta(seconds=moment.settings.iteration_deadline_seconds):
+    since = moment.now - rest.at
+    if since > timedelta(seconds=moment.settings.iteration_deadline_seconds):
+        return None
+    comes_up = rest.reason == POD_WAITS and since < timedelta(seconds=moment.settings.stabilization_window_seconds)
+    if comes_up and any(why.code == "not-ready" for why in restless_workloads(moment.cluster).values()):
         return None
     figures = {"seconds_since_end": _seconds_since(rest.at, moment.now) or 0.0, "idle": rest.idle}
     return IterationStarted(
