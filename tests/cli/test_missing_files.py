@@ -20,6 +20,7 @@ COMMANDS = (
     "explain n1 --catalog {here} --snapshot {none}",
     "explain n1 --catalog {here} --kubeconfig {none}",
     "doctor --kubeconfig {none}",
+    "doctor --settings {none} --kubeconfig /nowhere",
     "doctor --kubeconfig {here} --provider kwok={none}",
     "up --provider sim=http://127.0.0.1:9 --kubeconfig {none}",
     "up --provider static={none} --kubeconfig {here}",

@@ -136,3 +136,11 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, capsys: pyt
     given.out.write_text("")
     assert run_simulate(given) == 1
     assert f"--out {given.out}" in capsys.readouterr().err
+
+
+def test_an_annotation_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Once, with workload and value: its requests stay, whatever the annotation was to change."""
+    text = TEXT.replace("replicas: 3}", "replicas: 3, annotations: {kinema.io/rightsizing-risk: lots}}")
+    assert run_simulate(options(tmp_path, "kinema", "none", text=text)) == 0
+    said = capsys.readouterr().err
+    assert said.count('Deployment/shop/web: kinema.io/rightsizing-risk: "lots" cannot be read') == 1

@@ -53,6 +53,7 @@ def doctor(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
     from kinema_kubernetes.kubeconfig import current_context
 
     try:
+        usage = prometheus_setting(read_service_settings(settings, {})) if settings is not None else None
         place = kubeconfig_file(kubeconfig)
         subject = Subject(
             kubeconfig=str(place),
@@ -61,7 +62,7 @@ def doctor(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
             accounts=accounts,
             nats=settings_for(nats, cluster_name(cluster, place, context)) if nats else None,
             nats_monitor=monitor,
-            prometheus=prometheus_setting(read_service_settings(settings, {})) if settings is not None else None,
+            prometheus=usage,
         )
     except (InputError, UsageError) as error:
         raise typer.Exit(fail(error)) from error

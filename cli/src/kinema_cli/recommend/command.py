@@ -43,8 +43,8 @@ def run_recommend(*, nats: str, cluster: str, every: bool, output: Form) -> int:
 
     from kinema_cli.broker import on_bus, settings_for
     from kinema_cli.inputs import UsageError, fail
-    from kinema_cli.recommend.judgements import component, read_judgements
-    from kinema_cli.recommend.table import recommendations_table
+    from kinema_cli.recommend.judgements import component, read_judgements, read_refusals
+    from kinema_cli.recommend.table import recommendations_table, refusals_table
     from kinema_core.model.cluster import Cluster, fold
     from kinema_core.runtime.bus import BusError
     from kinema_core.runtime.follow import Follower, StateLostError
@@ -52,6 +52,7 @@ def run_recommend(*, nats: str, cluster: str, every: bool, output: Form) -> int:
     try:
         settings = settings_for(nats, cluster)
         judged = asyncio.run(on_bus(settings, read_judgements))
+        refusals = asyncio.run(on_bus(settings, read_refusals))
         found = [one for one in judged.values() if every or one.changes]
         if output is Form.KUSTOMIZE and found:
             state, _ = asyncio.run(on_bus(settings, lambda bus: Follower(bus, Cluster(), fold).latest()))
@@ -65,13 +66,36 @@ def run_recommend(*, nats: str, cluster: str, every: bool, output: Form) -> int:
     except StateLostError as error:
         print_error(str(error), "the observer publishes the state again within minutes")
         return 1
-    if not judged:
-        print_error(f'no workload was judged in cluster "{settings.cluster}" yet')
-        print_hint("usage of 40 minutes is needed, and an iteration: `kinema status` shows what it waits for")
-        return 3
-    form = Format.YAML if output is Form.KUSTOMIZE else Format(output.value)
-    emit({"recommendations": found}, form, lambda: [recommendations_table(found, len(judged))])
-    return 0
+    # By default no plan changes requests, of any workload: that is no news of one.
+    refused = [one for _, one in sorted(refusals.items()) if one.reason != "recommend-only"]
+    if judged or refused:
+        form = Format.YAML if output is Form.KUSTOMIZE else Format(output.value)
+        tables = [recommendations_table(found, len(judged))] if judged else []
+        tables += [refusals_table(refused)] if refused else []
+        emit({"recommendations": found, "refused": refused}, form, lambda: tables)
+    return 0 if judged else _nothing_judged(settings)
+
+
+def _nothing_judged(settings: RuntimeSettings) -> int:
+    """Say why: there is no such cluster on the broker, or it is too early; returns 3, or 1 without an answer."""
+    import asyncio
+
+    from kinema_cli.broker import on_bus
+    from kinema_cli.inputs import fail
+    from kinema_cli.status.command import print_nothing_found
+    from kinema_cli.status.pipeline import read_status
+    from kinema_core.runtime.bus import BusError
+
+    name, now = settings.cluster, settings.clock().now()
+    try:
+        status = asyncio.run(on_bus(settings, lambda bus: read_status(bus, cluster=name, now=now)))
+    except BusError as error:
+        return fail(error)
+    if status.empty:
+        return print_nothing_found(name)
+    print_error(f'no workload was judged in cluster "{name}" yet')
+    print_hint("usage of 40 minutes is needed, and an iteration: `kinema status` shows what it waits for")
+    return 3
 
 
 def forecast(
@@ -109,10 +133,12 @@ def run_forecast(*, workload: str, nats: str, cluster: str, html: Path | None, o
         return fail(error)
     if len(keys) > 1:
         return fail(UsageError(f"{workload} may be {' or '.join(keys[:5])}: write one of them"))
+    if not judged and not refused:
+        return _nothing_judged(settings)
     if not keys:
         print_error(f'workload "{workload}" was not judged in cluster "{settings.cluster}"')
         for key in named(refused, workload):
-            print_hint(f"{key} has no forecast: {refused[key]}; docs/rightsizing.md says what that means")
+            print_hint(f"{key} has no forecast: {refused[key].reason}; docs/rightsizing.md says what that means")
         print_hint("`kinema recommend --all` lists those that were")
         return 3
     emit(judged[keys[0]], output, lambda: forecast_tables(judged[keys[0]]))

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kinema_core.events import ContainerRequests, Event, ForecastMade, WorkloadJudged
+from kinema_core.events import ContainerRequests, Event, ForecastMade, ForecastRefused, Workload, WorkloadJudged
 from kinema_core.model.cluster import Cluster, fold
 from kinema_core.runtime.bus import Bus, Stored
 from kinema_core.runtime.follow import Follower
@@ -19,7 +19,7 @@ from kinema_predictor.logic.retrace import Trace, retrace
 from kinema_predictor.service import usage_past
 from kinema_predictor.threads import one_thread
 
-_SUFFIXES: Final[Mapping[str, str]] = {"cpu": "m", "memory": ""}
+_MEBIBYTE: Final = 2**20
 _PATCHED: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
 
 
@@ -43,11 +43,11 @@ async def read_judgements(bus: Bus) -> dict[str, Judgement]:
     return {key: newest[key] for key in sorted(newest)}
 
 
-async def read_refusals(bus: Bus) -> dict[str, str]:
-    """Return why workloads have no forecast, by key, as the newest one says."""
-    newest: dict[str, str] = {}
+async def read_refusals(bus: Bus) -> dict[str, ForecastRefused]:
+    """Return why plans change nothing of workloads, by key, as the newest forecast says."""
+    newest: dict[str, ForecastRefused] = {}
     async for _, made in _forecasts(bus):
-        newest = {one.workload: one.reason for one in made.refused}
+        newest = {one.workload: one for one in made.refused}
     return newest
 
 
@@ -98,7 +98,7 @@ def component(found: Sequence[Judgement], cluster: Cluster) -> tuple[dict[str, A
         containers = [
             {"name": item.name, "resources": {"requests": requests}}
             for item in stated
-            if (requests := _requests(one.found, item, stated))
+            if (requests := _requests(one.found, item, workload))
         ]
         meta = {"name": workload.name, "namespace": workload.namespace}
         patch = {
@@ -113,12 +113,21 @@ def component(found: Sequence[Judgement], cluster: Cluster) -> tuple[dict[str, A
     return whole, left_out
 
 
-def _requests(found: WorkloadJudged, one: ContainerRequests, every: Sequence[ContainerRequests]) -> dict[str, str]:
+def _requests(found: WorkloadJudged, one: ContainerRequests, workload: Workload) -> dict[str, str]:
     """Return the new requests of a container, as Kubernetes writes them."""
     requests = {}
     for name, amount in found.recommended.items():
-        total = sum(item.requests.get(name, 0) for item in every)
+        total = sum(item.requests.get(name, 0) for item in workload.template_containers if not item.init)
         mine = one.requests.get(name, 0)
         if total and mine and amount != found.requests.get(name):
-            requests[name] = f"{-(-amount * mine // total)}{_SUFFIXES[name]}"
+            most = workload.template_ceiling.get(name)
+            requests[name] = _quantity(name, -(-amount * mine // total), None if most is None else most * mine // total)
     return requests
+
+
+def _quantity(name: str, amount: int, most: int | None) -> str:
+    """Return millicores, or bytes in whole Mi, rounded up where the limits leave room for that."""
+    if name == "cpu":
+        return f"{amount}m"
+    whole = -(-amount // _MEBIBYTE)
+    return f"{whole}Mi" if most is None or whole * _MEBIBYTE <= most else str(amount)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from kinema_cli.recommend.judgements import Judgement
-    from kinema_core.events import UsageBand, WorkloadJudged
+    from kinema_core.events import ForecastRefused, UsageBand, WorkloadJudged
 
 MEBIBYTE: Final = 2**20
 TIME: Final = "%Y-%m-%d %H:%M:%S UTC"
@@ -37,6 +37,20 @@ def recommendations_table(found: list[Judgement], judged: int) -> RenderableType
         ("workload", "pods", "CPU", "memory", "kept"),
         rows,
         numbers=("pods",),
+        whole="workload",
+    )
+
+
+def refusals_table(refused: list[ForecastRefused]) -> RenderableType:
+    """Return one line for each workload whose requests plans do not change, with the reason."""
+    rows = [
+        (one.workload, one.reason, ", ".join(f"{name} {value}" for name, value in sorted(one.figures.items())))
+        for one in refused
+    ]
+    return table(
+        "Left as they are (docs/rightsizing.md explains the reasons)",
+        ("workload", "reason", "figures"),
+        rows,
         whole="workload",
     )
 

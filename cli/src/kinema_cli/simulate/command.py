@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kinema_cli.inputs import InputError, UsageError, fail
-from kinema_cli.output import Format, cell, emit, hourly, print_note, table
+from kinema_cli.output import Format, cell, emit, hourly, print_note, print_warning, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -132,6 +132,8 @@ def _simulate(loaded: Loaded, names: Sequence[str], options: SimulateOptions) ->
         pace = hours * 3600 / seconds if seconds else 0.0
         print_note(f"{name}: {hours:g} h in {seconds:.1f} s of processor time, {pace:,.0f} simulated hours an hour")
         found.append(result)
+    for text in dict.fromkeys(text for result in found for text in result.unread):
+        print_warning(f"{text} cannot be read, so the requests of this workload stay; docs/rightsizing.md")
     return tuple(found)
 
 

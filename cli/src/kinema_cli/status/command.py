@@ -37,7 +37,7 @@ def run_status(*, nats: str, cluster: str, output: Format) -> int:
 
     from kinema_cli.broker import on_bus, settings_for
     from kinema_cli.inputs import UsageError, fail
-    from kinema_cli.output import emit, print_error, print_hint
+    from kinema_cli.output import emit
     from kinema_cli.status.pipeline import read_status
     from kinema_core.runtime.bus import BusError
 
@@ -48,11 +48,18 @@ def run_status(*, nats: str, cluster: str, output: Format) -> int:
     except (UsageError, BusError) as error:
         return fail(error)
     if found.empty:
-        print_error(f'no events found for cluster "{settings.cluster}"')
-        print_hint("check --cluster-name (KINEMA_CLUSTER), and that the observer is running")
-        return NOTHING_FOUND
+        return print_nothing_found(name)
     emit(found, output, lambda: [status_table(found)])
     return 0
+
+
+def print_nothing_found(cluster: str) -> int:
+    """Say that the broker has no event of the cluster; returns the exit code."""
+    from kinema_cli.output import print_error, print_hint
+
+    print_error(f'no events found for cluster "{cluster}"')
+    print_hint("check --cluster-name (KINEMA_CLUSTER), and that the observer is running")
+    return NOTHING_FOUND
 
 
 def status_table(found: Status) -> RenderableType:

@@ -26,6 +26,7 @@ from kinema_core.events import (
     Event,
     ExecutionAborted,
     ExecutionCompleted,
+    ForecastMade,
     NoPlanFound,
     Plan,
     PlanAccepted,
@@ -359,6 +360,8 @@ class Pipeline:
         self.rejections: Counter[str] = Counter()
         """Plans that were not executed, by rule."""
         self.aborted = 0
+        self.unread: set[str] = set()
+        """Annotations that the predictor could not read, with workload and value."""
         self._clock = SimClock(sim)
         self._fence = Fence()
         self.bus = MemoryBus(monotonic=lambda: sim.loop.now_ms / 1000)
@@ -498,6 +501,12 @@ class Pipeline:
             self._plans = {event.id: body}
         elif isinstance(body, NoPlanFound):
             self.tally.ticks += 1
+        elif isinstance(body, ForecastMade):
+            self.unread |= {
+                f'{one.workload}: {one.figures["annotation"]}: "{one.figures["value"]}"'
+                for one in body.refused
+                if "annotation" in one.figures
+            }
         elif isinstance(body, PlanRejected):
             self.rejections[body.rule] += 1
         elif isinstance(body, PlanAccepted):

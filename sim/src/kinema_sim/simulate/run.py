@@ -58,6 +58,8 @@ class Result(msgspec.Struct, frozen=True):
     samples: tuple[Sample, ...]
     resized: int = 0
     """Pods that got other requests, each time."""
+    unread: tuple[str, ...] = ()
+    """Annotations for right-sizing that cannot be read, with workload and value."""
 
 
 def chosen(name: str) -> tuple[PolicyName, Sizing | None]:
@@ -107,8 +109,9 @@ def run(
     sizer = None if rule is None else Sizer(sim, rule, Watch(sim, past))
     if policy in PIPELINE:
         requests = Requests(past if sizing == "kinema" else None, max_change, cpu_risk, sizer)
-        tally, notes = asyncio.run(_services(recorder, view, policy, end_ms, work, requests))
+        tally, notes, unread = asyncio.run(_services(recorder, view, policy, end_ms, work, requests))
     else:
+        unread = ()
         neighbor = Neighbor(sim, rules or policy_named(policy), view, MobilityOptions())
         neighbor.start()
         if sizer is not None:
@@ -136,20 +139,22 @@ def run(
         notes=dict(notes),
         samples=samples,
         resized=tally.resized,
+        unread=unread,
     )
     return result, time.process_time() - began
 
 
 async def _services(
     recorder: Recorder, view: View, policy: PolicyName, end_ms: int, work: int | None, requests: Requests
-) -> tuple[Tally, Mapping[str, int]]:
+) -> tuple[Tally, Mapping[str, int], tuple[str, ...]]:
     pipeline = Pipeline(recorder.sim, view, policy=policy, work=work or WORK, lend=recorder.lend, requests=requests)
     try:
         await pipeline.run_until(end_ms)
     finally:
         await pipeline.close()
     notes = {f"rejected: {rule}": count for rule, count in sorted(pipeline.rejections.items())}
-    return pipeline.tally, {**notes, **({"aborted": pipeline.aborted} if pipeline.aborted else {})}
+    notes |= {"aborted": pipeline.aborted} if pipeline.aborted else {}
+    return pipeline.tally, notes, tuple(sorted(pipeline.unread))
 
 
 def _schedule_like(sim: Cluster, policy: PolicyName) -> None:
