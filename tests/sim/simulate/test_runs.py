@@ -134,6 +134,14 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, policy: PolicyName) 
     assert one != other
 
 
+def test_the_thesis_is_judged_by_its_own_rules(tmp_path: Path) -> None:
+    """Its plan puts the replicas of every workload on one node, which Kinema's redundancy would refuse."""
+    text = IDLE.replace("duration: 30m", "duration: 8m").replace("start: 20m, end: 30m", "start: 6m, end: 8m")
+    found = simulated(tmp_path, text, "thesis")
+    assert found.samples[-1].nodes == 1
+    assert not found.notes
+
+
 def test_pods_of_a_trace_leave_when_they_have_run(tmp_path: Path) -> None:
     """Their time counts from when they run: the second waits for a node first."""
     text = """

@@ -6,15 +6,18 @@ import asyncio
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import msgspec
 from tests.support.builders import LONG_AGO, NOW, deployed, node, offer
 from tests.support.planning import unguarded
 
 from kinema_core.events import Autoscaler, AutoscalerMetric, NoPlanFound, Plan
 from kinema_core.model.cluster import all_objects, from_objects
 from kinema_core.model.vocabulary import DO_NOT_DISRUPT
+from kinema_optimizer.policies.answers import Memories, evaluated
+from kinema_optimizer.policies.policy import Tick
 from kinema_optimizer.process.job import Job, solve
 from kinema_optimizer.solvers.stopping import WorkStop
-from kinema_sim.simulate.pipeline import WorkSolver
+from kinema_sim.simulate.pipeline import WorkSolver, WorkThesis
 
 
 def asked(*, used: int, now: datetime = NOW, until: str | None = None) -> Job:
@@ -95,3 +98,24 @@ def test_what_constraints_cost_is_not_worked_out() -> None:
     assert priced.constraint_costs
     assert not plan.constraint_costs
     assert (plan.nodes, plan.placements, plan.steps) == (priced.nodes, priced.placements, priced.steps)
+
+
+class _Unsolved(WorkStop):
+    """Fails where a solve begins."""
+
+    def begin(self, phase: str) -> None:
+        raise AssertionError(phase)
+
+
+def test_the_thesis_is_not_solved_again_for_the_same_state() -> None:
+    """Its plan is the same on the newer state, of whose version it is."""
+    thesis = WorkThesis()
+    plans = []
+    for used, stop in ((40, WorkStop(1000)), (55, _Unsolved(1))):
+        tick = Tick(asked(used=used).cluster, (offer(),), NOW, stop=stop)
+        plan, said = evaluated(thesis, tick, "reschedule", Memories(), shadow=False)
+        assert isinstance(plan, Plan)
+        assert plan.base_version == said.version == used
+        plans.append(msgspec.structs.replace(plan, base_version=0))
+    assert plans[0] == plans[1]
+    assert plans[0].cost.after < plans[0].cost.before

@@ -68,9 +68,16 @@ class Optimizer:
     )
 
     def __init__(
-        self, settings: Settings, solving: Solver | None = None, stop: Callable[[], StopRule] | None = None
+        self,
+        settings: Settings,
+        solving: Solver | None = None,
+        stop: Callable[[], StopRule] | None = None,
+        policy: Policy | None = None,
     ) -> None:
-        """Without `solving`, plans are made in a thread of this process; `stop` ends the solves of policies."""
+        """Without `solving`, plans are made in a thread of this process; `stop` ends the solves of policies.
+
+        `policy` is asked in place of the one that the settings name.
+        """
         self._planning = settings.planning
         self._solving = solving or InThread()
         self._broker = settings.runtime if settings.solver.share else None
@@ -83,7 +90,9 @@ class Optimizer:
         self._stop = stop or (lambda: ClockStop(settings.planning.time_limit_seconds))
         chosen, usable = settings.policy, settings.planning.usable
         delay = chosen.delay_seconds
-        self._policy = None if chosen.name == "kinema" else policy_named(chosen.name, usable, delay)
+        self._policy = policy
+        if policy is None and chosen.name != "kinema":
+            self._policy = policy_named(chosen.name, usable, delay)
         self._shadows = tuple(policy_named(name, usable, delay) for name in chosen.shadow)
         self._memories = Memories()
         self.folds = ("usage-sampled",) if USES_USAGE.intersection((chosen.name, *chosen.shadow)) else ()

@@ -37,7 +37,7 @@ from kinema_core.events import (
     kind_of_type,
 )
 from kinema_core.model.cluster import Cluster
-from kinema_core.model.mobility import mobility
+from kinema_core.model.mobility import MobilityOptions, mobility
 from kinema_core.runtime.bus import Lease, Stored
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.health import Health
@@ -54,6 +54,8 @@ from kinema_observer.logic.changes import Changes
 from kinema_observer.sampling import MeteredUsage, UsageSampler
 from kinema_observer.service import Observer
 from kinema_observer.settings import Settings as ObserverSettings
+from kinema_optimizer.policies.policy import Outcome, Tick
+from kinema_optimizer.policies.thesis import Thesis
 from kinema_optimizer.process.job import Job, solve
 from kinema_optimizer.service import Optimizer
 from kinema_optimizer.settings import PolicyName, PolicySettings
@@ -90,6 +92,16 @@ IDLE_SECONDS: Final = 5
 """Virtual time between two looks while nothing is being executed."""
 _TURNS: Final = 30
 """Turns of the event loop after which effects wait for virtual time to pass."""
+_AUTOMATIC: Final = Limits(approval="automatic")
+_THESIS: Final = Limits(
+    approval="automatic",
+    cooldown_seconds=0,
+    transition_seconds=0,
+    restart_price_usd=0,
+    max_moves_fraction=1,
+    redundancy=False,
+)
+"""What algorithm 7 asks of a plan: saving, drift, and that it is feasible. The rules that Kinema adds are off."""
 Handler = Callable[[Any], Awaitable[web.StreamResponse]]
 Lend = Callable[[str, int], None]
 
@@ -296,7 +308,8 @@ class WorkSolver:
 
     async def answer(self, job: Job) -> Plan | NoPlanFound:
         """Return the answer to a job; the last one again where objects, what may move and offers are the same."""
-        key = _digest(job)
+        asked = (job.settings.objective(job.now), job.offers, job.mode, job.forecasts, job.ahead)
+        key = _digest(job.cluster, job.now, job.settings.mobility, *asked)
         if key not in self._known:
             self._known.clear()
             self._known[key] = solve(job, PlanStop(self.work))
@@ -306,19 +319,33 @@ class WorkSolver:
         return msgspec.structs.replace(found, version=job.cluster.version)
 
 
-def _digest(job: Job) -> bytes:
-    """Return a digest of what an answer depends on.
+@dataclass
+class WorkThesis:
+    """The thesis's model, which is not solved again for a state that has just been solved."""
+
+    name: str = "thesis"
+    period_seconds: float = Thesis.period_seconds
+    _known: dict[bytes, Outcome] = field(default_factory=dict)
+
+    def tick(self, tick: Tick) -> Outcome:
+        """See `Policy`."""
+        key = _digest(tick.cluster, tick.now, tick.options, tick.offers)
+        if key not in self._known:
+            self._known = {key: Thesis().tick(tick)}
+        return self._known[key]
+
+
+def _digest(cluster: Cluster, now: datetime, options: MobilityOptions, *more: object) -> bytes:
+    """Return a digest of what an answer depends on, `more` included.
 
     Figures of autoscalers change with every scrape, and the time always: both count by what they let move.
     """
-    kinds = {kind: [items[key] for key in sorted(items)] for kind, items in sorted(job.cluster.objects.items())}
+    kinds = {kind: [items[key] for key in sorted(items)] for kind, items in sorted(cluster.objects.items())}
     kinds.pop(Autoscaler.__name__, None)
-    may = mobility(job.cluster, job.now, job.settings.mobility)
+    may = mobility(cluster, now, options)
     held = [(key, one.code) for key, one in may.held.items()]
     kept = sorted(name for name, why in may.deletable.items() if why is not None)
-    objective = job.settings.objective(job.now)
-    asked = (kinds, held, kept, objective, job.offers, job.mode, job.forecasts, job.ahead)
-    return sha256(msgspec.json.encode(asked)).digest()
+    return sha256(msgspec.json.encode((kinds, held, kept, more))).digest()
 
 
 @dataclass
@@ -391,8 +418,13 @@ class Pipeline:
         chosen = PolicySettings(name=policy)
         stages: tuple[Stage[Any], ...] = (
             self._predictor,
-            Optimizer(OptimizerSettings(runtime=runtime, policy=chosen), WorkSolver(work), lambda: WorkStop(work)),
-            Decider(DeciderSettings(runtime=runtime, limits=Limits(approval="automatic"))),
+            Optimizer(
+                OptimizerSettings(runtime=runtime, policy=chosen),
+                WorkSolver(work),
+                lambda: WorkStop(work),
+                WorkThesis() if policy == "thesis" else None,
+            ),
+            Decider(DeciderSettings(runtime=runtime, limits=_THESIS if policy == "thesis" else _AUTOMATIC)),
         )
         self._seats = [_Seat(stage, kinds_of(CONSUMES[stage.name])) for stage in stages]
         self._rescheduler = Rescheduler(

@@ -71,13 +71,15 @@ def evaluated(
             reason=str(error),
         )
         return none, said
-    return _plan(outcome, mode, policy.name), _said(outcome, policy.name, mode, shadow=shadow)
+    # A simulation may have the outcome of an earlier state that was the same but for its version.
+    plan = msgspec.structs.replace(outcome.proposal.plan, base_version=version)
+    return _plan(plan, outcome, mode, policy.name), _said(plan, outcome, policy.name, mode, shadow=shadow)
 
 
-def _plan(outcome: Outcome, mode: Mode, name: str) -> Plan | NoPlanFound:
+def _plan(plan: Plan, outcome: Outcome, mode: Mode, name: str) -> Plan | NoPlanFound:
     # The thesis has a decision processor of its own, whose rules are those of plans that save.
     purpose: Purpose | None = None if name == "thesis" else "policy"
-    plan = msgspec.structs.replace(outcome.proposal.plan, mode=mode, objective=f"policy {name}", purpose=purpose)
+    plan = msgspec.structs.replace(plan, mode=mode, objective=f"policy {name}", purpose=purpose)
     if plan.status != "nothing-better":
         return plan
     figures: dict[str, int | float | str] = {
@@ -89,8 +91,7 @@ def _plan(outcome: Outcome, mode: Mode, name: str) -> Plan | NoPlanFound:
     return NoPlanFound(mode=mode, version=plan.base_version, reason="policy-waits", figures=FrozenMap(figures))
 
 
-def _said(outcome: Outcome, name: str, mode: Mode, *, shadow: bool) -> PolicyEvaluated:
-    plan = outcome.proposal.plan
+def _said(plan: Plan, outcome: Outcome, name: str, mode: Mode, *, shadow: bool) -> PolicyEvaluated:
     return PolicyEvaluated(
         policy=name,
         shadow=shadow,
