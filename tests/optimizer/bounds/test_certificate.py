@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimizer.instances import boutique, random_cluster
-from tests.support.builders import NOW
+from tests.support.builders import NOW, cluster, deployed, node, offer
 
 from kinema_optimizer.bounds.certificate import SCALE, Certificate, check_certificate, lower_bound, make_certificate
 from kinema_optimizer.columns.knapsack import knapsack_beam, knapsack_dual_bound, knapsack_duals
@@ -62,6 +62,21 @@ def test_the_bound_is_near_the_optimum_of_a_large_cluster() -> None:
     found = search(problem.packing, problem.relaxed, SearchOptions(workers=1), WorkStop(6))
     assert bound.value <= found.bound.value
     assert bound.value <= found.cost <= bound.value * 1.02
+
+
+def test_a_node_that_takes_no_new_pods_holds_its_own_alone() -> None:
+    """Each of two closed nodes has room for the other's pod, which has no way there."""
+    closed = [node(name, cpu=4_000, price="0.1", unschedulable=True) for name in ("n1", "n2")]
+    pods = deployed("large", ["n1"], cpu=1_000), deployed("small", ["n2"], cpu=900)
+    assert lower_bound(compiled(Question(cluster(*closed, *pods), (), NOW, "reschedule")).relaxed).value == 200_000
+
+
+def test_a_node_holds_whole_pods_of_a_class() -> None:
+    """Nodes have room for a pod and a half; shares of room would do with two thirds of them."""
+    live = [node(f"n{i}", cpu=3_000, price="0.3") for i in range(10)]
+    state = cluster(*live, deployed("web", [one.name for one in live], cpu=2_000))
+    on_sale = offer("plain", cpu=3_000, memory=16 * 1024, price=300_000)
+    assert lower_bound(compiled(Question(state, (on_sale,), NOW, "reschedule")).relaxed).value == 3_000_000
 
 
 @settings(max_examples=80, deadline=None)

@@ -53,7 +53,7 @@ def test_a_machine_that_a_small_pod_needs_is_paid_for_as_a_whole() -> None:
 
 def test_the_bound_of_a_cluster_full_of_rules_is_sharper_and_below_every_plan() -> None:
     """Pools of their own for data, GPUs and memory: their machines are bought whole."""
-    start = ruled_start(2, 20)
+    start = ruled_start(8, 20)
     asked = Question(start.cluster, start.offers, start.now, "reschedule", options=ALONE.mobility)
     problem = compiled(asked)
     types = node_types(problem.relaxed)

@@ -35,9 +35,14 @@ MACHINES = (
 
 
 def of_gpus(threes: int) -> Instance:
-    """Pods of three GPUs for nodes of four and eight, and small ones without."""
-    classes = [PodClass((1000, 2**30, 3), threes), PodClass((3000, 2**33, 0), 40), PodClass((500, 2**29, 1), 3)]
-    return assemble(("cpu", "memory", "gpu"), classes, MACHINES)
+    """Pods of three GPUs, of two classes, for nodes of four and eight, and small ones without."""
+    others = PodClass((3000, 2**33, 0), 40), PodClass((500, 2**29, 1), 3)
+    return assemble(("cpu", "memory", "gpu"), [*of_three(threes), *others], MACHINES)
+
+
+def of_three(pods: int) -> tuple[PodClass, PodClass]:
+    """Pods of three GPUs: of neither class has a node more than fit, and half a pod of the other has room as well."""
+    return PodClass((1000, 2**30, 3), pods // 2), PodClass((1001, 2**30, 3), pods // 2)
 
 
 def sharp(problem: Instance) -> tuple[Bound, Bound]:
@@ -141,9 +146,8 @@ def test_a_replay_ends_the_proof_where_it_ended() -> None:
 @pytest.mark.slow
 def test_a_running_cluster_gets_the_sharper_bound_too() -> None:
     """With a limit on moves no columns are made for all nodes: the proof makes its own."""
-    nodes = [Running(MACHINES[1], {0: 1}) for _ in range(30)]
-    classes = [PodClass((1000, 2**30, 3), 30)]
-    problem = assemble(("cpu", "memory", "gpu"), classes, MACHINES, nodes)
+    nodes = [Running(MACHINES[1], {i % 2: 1}) for i in range(30)]
+    problem = assemble(("cpu", "memory", "gpu"), list(of_three(30)), MACHINES, nodes)
     found = search(problem, problem, SearchOptions(max_moves=20), WorkStop(20))
     assert lower_bound(problem).value < found.bound.value <= found.cost
 

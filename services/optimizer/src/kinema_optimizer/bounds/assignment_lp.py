@@ -9,7 +9,6 @@ become a first plan (`search.first_plan`).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED
 from kinema_optimizer.problem.node_types import NodeTypes
-from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram
+from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram, Matrix
 
 _LEAST_EXCESS = 1e-6
 """Relative excess of a type's worth over its price from which it enters."""
@@ -29,9 +28,6 @@ _SINGLE_CLASSES = 600
 """Up to so many classes each is a group by itself."""
 _DIRECTION_STEPS = 20
 """Steps from asking for nothing of a resource to asking for nothing else."""
-
-Matrix: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], Floats]
-"""Columns as HiGHS takes them: start of each, row indices, values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +62,7 @@ def solve_assignment_lp(
         requests: (C, R).
         demand: (C,) pods to place, all of which some type holds.
         types: of nodes.
-        rounds: how often types may enter; 0 leaves it at those that sums of requests choose.
+        rounds: how often types and limits may enter; 0 leaves it at the types that sums of requests choose.
         rows: of whole nodes that pods need in any case.
     """
     model = _AssignmentLp(requests, demand, types, rows)
@@ -76,7 +72,7 @@ def solve_assignment_lp(
             model.solve()
             model.price_types()
             better = model.improving_types()
-            if not left or not better.size:
+            if not left or not (model.add_limits() or better.size):
                 break
             model.add_types(better)
     except LinearProgramError:  # the prices before, scaled, certify a bound and guide a search all the same
@@ -112,6 +108,9 @@ def _types_by_sums(requests: Ints, demand: Ints, types: NodeTypes) -> Ints:
 class _AssignmentLp:
     """The linear program: rows per group of classes, and per type and resource as the type enters.
 
+    Nodes of a type hold no more pods of a class than fit on each by itself. A row says so where a solution would have
+    more: a node has room for a pod and a half, or its own pods alone may stay there.
+
     Classes that fit the same types and ask for resources in nearly the same proportion are one group: what that loses
     is of second order in the difference, and the certificate is made per class from what the room is worth.
     """
@@ -133,6 +132,9 @@ class _AssignmentLp:
         self._able[:, self._group_of] = types.fits > 0
         self._able &= (self._sums.sum(axis=1) > 0)[None]
         self._inside = np.zeros(0, dtype=np.int64)
+        self._first = np.zeros(0, dtype=np.int64)
+        self._limit = np.zeros(0, dtype=np.int64)
+        self._limit_row = np.zeros(0, dtype=np.int64)
         self._bought: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._shared: NDArray[np.int64] = np.zeros((0, 3), dtype=np.int64)
         self._artificial_cost = 1e3 * max(1.0, float(types.price.sum()))
@@ -156,7 +158,7 @@ class _AssignmentLp:
         types, rows, covers = self._types, self._sums.shape[1], len(self._cover.least)
         groups = len(self._sums)
         fresh = np.setdiff1d(entering, self._inside)
-        first = groups + covers + len(types.pools) + rows * (len(self._inside) + np.arange(len(fresh)))
+        first = self._lp.rows + rows * np.arange(len(fresh))
         self._lp.add_rows(np.zeros(rows * len(fresh)), np.full(rows * len(fresh), INFINITY))
         weights = [pool.weights for pool in types.pools]
         entries = [
@@ -180,7 +182,26 @@ class _AssignmentLp:
             np.full(len(g), INFINITY),
             _columns(g, first[k][:, None] + np.arange(rows)[None], -taken),
         )
-        self._inside = np.concatenate([self._inside, fresh])
+        self._inside, self._first = np.concatenate([self._inside, fresh]), np.concatenate([self._first, first])
+
+    def add_limits(self) -> bool:
+        """Add rows for pods of which the last solution has more on a type than fit one by one; return whether any."""
+        if len(self._sums) < len(self._demand):  # of a group, more of one class may fit than of another
+            return False
+        k, c, column = self._shared.T
+        most = self._most[k, c] / self._demand[c]
+        over = self._shares[k, c] > most * self._nodes[k] + _NEGLIGIBLE
+        over[self._limit] = False
+        found = np.flatnonzero(over)
+        bought = np.zeros(len(self._price), dtype=np.int64)
+        bought[self._inside] = self._bought
+        pairs = np.column_stack([bought[k[found]], column[found]]).astype(np.int32)
+        values = np.column_stack([most[found], np.full(len(found), -1.0)])
+        start = 2 * np.arange(len(found), dtype=np.int32)
+        self._limit_row = np.concatenate([self._limit_row, self._lp.rows + np.arange(len(found))])
+        self._lp.add_rows(np.zeros(len(found)), np.full(len(found), INFINITY), (start, pairs.ravel(), values.ravel()))
+        self._limit = np.concatenate([self._limit, found])
+        return bool(found.size)
 
     def solve(self) -> None:
         """Solve over the types inside; groups that none of them holds have an artificial column."""
@@ -190,9 +211,12 @@ class _AssignmentLp:
         covered = groups + len(self._cover.least)
         self._cover_price = np.maximum(found.duals[groups:covered], 0.0)
         self._price = np.where(types.fixed, 0, types.price) - self._cover_price @ self._cover.weights
-        worth = np.maximum(found.duals[covered + len(types.pools) :], 0.0).reshape(len(inside), rows)
-        priced = np.einsum("kcr,kr->kc", self._weights[inside], worth)
-        self._pod_price = np.where(types.fits[inside] > 0, priced, np.inf).min(axis=0, initial=np.inf)
+        worth = np.maximum(found.duals[self._first[:, None] + np.arange(rows)[None]], 0.0)
+        priced = np.full(self._weights.shape[:2], np.inf)
+        priced[inside] = np.einsum("kcr,kr->kc", self._weights[inside], worth)
+        k, c, _ = self._shared[self._limit].T
+        priced[k, c] += np.maximum(found.duals[self._limit_row], 0.0) / self._demand[c]
+        self._pod_price = np.where(types.fits > 0, priced, np.inf).min(axis=0, initial=np.inf)
         self._pod_price[~np.isfinite(self._pod_price)] = self._artificial_cost
         self._nodes = np.zeros(len(types.price))
         self._nodes[inside] = found.values[self._bought]
@@ -230,8 +254,10 @@ class _AssignmentLp:
             prices = knapsack_duals(self._pod_price[mine], weights, np.ones(weights.shape[1]), most)
             worth = knapsack_dual_bound(self._pod_price[mine], weights, prices, most)
             if worth > max(0.0, self._price[k]):
-                prices = prices * max(0.0, float(self._price[k]) / worth)
-                self._pod_price[mine] = np.minimum(self._pod_price[mine], weights @ prices)
+                part = max(0.0, float(self._price[k]) / worth)
+                paid = part * np.maximum(self._pod_price[mine], weights @ prices)
+                prices = part * prices
+                self._pod_price[mine] = np.minimum(self._pod_price[mine], paid)
             self._room_price[k] = prices
 
     def solution(self) -> AssignmentSolution:

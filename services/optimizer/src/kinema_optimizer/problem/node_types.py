@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
+from typing import Final
 
 import numpy as np
 
@@ -96,6 +97,8 @@ def sizes_of(allocatables: Sequence[Amounts], largest: Amounts) -> tuple[int, ..
     )
 
 
+_MOST_ALONE: Final = 100
+"""Nodes that are types by themselves, as each is a part of the relaxation."""
 HUGE = 2**40
 """Pods that fit where nothing limits them: more than any cluster has."""
 
@@ -190,11 +193,21 @@ def _present(problem: Instance, group: Ints) -> Ints:
 
 
 def _groups(problem: Instance) -> list[Ints]:
-    """Existing nodes that are alike: fixed ones by admission; others by price, room, admission unless replaceable."""
+    """Existing nodes that are alike: fixed ones by admission; others by price, room, admission unless replaceable.
+
+    Pods that may stay on a node, and come to none like it, may stay on that one alone: it is a group by itself, unless
+    there are very many.
+    """
     gross = np.maximum(problem.node_room, 0) + problem.stays.loads(problem.requests)
     if not len(problem.nodes):
         return []
-    keys = np.column_stack([problem.node_fixed, problem.node_row, problem.node_price, gross])
+    entry = problem.stays
+    barred = entry.node_of[~problem.admits[problem.node_row[entry.node_of], entry.classes]]
+    barred = np.unique(barred[~problem.node_fixed[barred]])
+    alone = np.zeros(len(gross), dtype=np.int64)
+    if len(barred) <= _MOST_ALONE:
+        alone[barred] = 1 + barred
+    keys = np.column_stack([problem.node_fixed, problem.node_row, problem.node_price, alone, gross])
     keys[problem.node_fixed, 2:] = 0
     _, inverse = np.unique(keys, axis=0, return_inverse=True)
     order = np.argsort(inverse, kind="stable")

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kinema_optimizer.bounds.assignment_lp import AssignmentSolution, Matrix, compress, groups_of
+from kinema_optimizer.bounds.assignment_lp import AssignmentSolution, compress, groups_of
 from kinema_optimizer.errors import LinearProgramError
 from kinema_optimizer.problem.arrays import Flags, Ints
 from kinema_optimizer.problem.instance import UNLIMITED, Instance
 from kinema_optimizer.problem.node_types import NodeTypes
-from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram
+from kinema_optimizer.solvers.lp import INFINITY, Floats, LinearProgram, Matrix
 
 _LEAST_ROOM = 1 / 64
 """Share of the largest room below which differences do not matter."""

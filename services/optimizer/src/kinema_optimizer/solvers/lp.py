@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import highspy
 import numpy as np
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from kinema_optimizer.errors import LinearProgramError
 
 Floats = NDArray[np.float64]
+Matrix: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], Floats]
+"""Columns or rows as HiGHS takes them: start of each, indices, values."""
 INFINITY: Final = highspy.kHighsInf
 _DUAL: Final = 1
 _PRIMAL: Final = 4
@@ -47,15 +49,17 @@ class LinearProgram:
         ):
             self._highs.setOptionValue(name, value)
         self._strategy = _DUAL
-        self.columns = 0
+        self.columns = self.rows = 0
         self.add_rows(lower, upper)
 
-    def add_rows(self, lower: Floats, upper: Floats) -> None:
-        """Add rows within these limits that no column is in yet."""
+    def add_rows(self, lower: Floats, upper: Floats, matrix: Matrix | None = None) -> None:
+        """Add rows within these limits; `matrix` is (start, column index, value), by default no column is in them."""
         none = np.zeros(0, dtype=np.int32)
-        self._highs.addRows(len(lower), lower, upper, 0, none, none, np.zeros(0))
+        start, index, value = (none, none, np.zeros(0)) if matrix is None else matrix
+        self._highs.addRows(len(lower), lower, upper, len(index), start, index, value)
+        self.rows += len(lower)
 
-    def add(self, cost: Floats, upper: Floats, matrix: tuple[NDArray[np.int32], NDArray[np.int32], Floats]) -> None:
+    def add(self, cost: Floats, upper: Floats, matrix: Matrix) -> None:
         """Add columns from 0 to `upper`; `matrix` is (start, row index, value), compressed by column."""
         start, index, value = matrix
         self._highs.addCols(len(cost), cost / self._unit, np.zeros(len(cost)), upper, len(index), start, index, value)
