@@ -74,7 +74,7 @@ _LIMITS: Final = Limits(
 _SETTLE_SECONDS: Final = 40
 _MOST_SECONDS: Final = 300
 """For each execution."""
-_REST_SECONDS: Final = 20
+_REST_SECONDS: Final = 40
 """How long the observer may take to ask for the rest of a plan."""
 _OFFERS: Final = {offer.name: offer for offer in load_offers()}
 
