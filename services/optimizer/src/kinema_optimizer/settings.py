@@ -55,7 +55,8 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     headroom: int = 1
     """A plan to save leaves room in every zone for so many more of the largest pods for which there is room now, in one
     piece on a node; it buys none where there is none. Pods count that request only CPU and memory. Not where the window
-    names `headroom` or `usable` is set, nor while pending pods could use the room. 0: none is left."""
+    names `headroom` or `usable` is set, nor while pending pods could use the room. 0: none is left, and pods that come
+    may preempt others of a lower priority."""
     transition_seconds: float = 300.0
     """Time, beyond the boot, for which a node that is deleted and bought back costs twice. Room for replicas that the
     forecast expects sooner than this pays (`ahead_hours` of the predictor) is kept. The decider needs the same
