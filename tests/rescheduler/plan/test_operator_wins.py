@@ -89,6 +89,25 @@ async def test_a_workload_whose_new_pods_crash_when_the_surplus_goes_is_left_alo
     assert {one.uid for one in world.memory.pods.values()} == old
 
 
+async def test_pods_that_an_autoscaler_kept_when_the_surplus_was_to_go_move_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It wanted as many pods before one was removed: no crash, and no reason to leave the workload alone."""
+    world = autoscaled()
+    scale, kept = world.memory.set_replicas, list[int]()
+
+    def scale_back(key: str, replicas: int) -> None:
+        if replicas == 3 and not kept:
+            kept.append(replicas)
+            scale(key, 6)
+        else:
+            scale(key, replicas)
+
+    monkeypatch.setattr(world.memory, "set_replicas", scale_back)
+    await world.completes("n1")
+    assert kept
+
+
 async def test_autoscaler_that_wants_more_is_obeyed() -> None:
     """An HPA that scales up in the middle of a surge keeps its replicas; the move goes on from there."""
     world = autoscaled()
