@@ -147,3 +147,12 @@ def test_room_counts_attachments_of_volumes() -> None:
 def uses(claim: str) -> PlacementRules:
     """The rules of a pod with this claim."""
     return PlacementRules(claims=(claim,))
+
+
+@pytest.mark.parametrize(("other", "moves"), [(1000, True), (100, False)])
+def test_no_pod_is_moved_to_the_node_that_it_is_on(other: int, *, moves: bool) -> None:
+    """Where another took its planned place, an open node that it leaves for the sake of others is none for it."""
+    before = cluster(node("n1"), node("n2", cpu=other), node("n3", cpu=100), deployed("web", ["n1"], cpu=500))
+    room, web = Room(before, ("n1", "n2", "n3")), before.pods_by_key["shop/web-0"]
+    assert room.take_one(web, "n3") is moves
+    assert room.take(web, web.requests, "n3", 1) == ("n1",), "one that is asked for beside it may come there"

@@ -47,12 +47,19 @@ class Room:
         self._free = {name: free[name] for name in open_nodes if name in free}
 
     def take(
-        self, pod: Pod, requests: Amounts, preferred: str, count: int, *, elsewhere: bool = True
+        self,
+        pod: Pod,
+        requests: Amounts,
+        preferred: str,
+        count: int,
+        *,
+        elsewhere: bool = True,
+        leaves: bool = False,
     ) -> tuple[str, ...]:
         """Place up to `count` pods like `pod`, each with `requests`: on the preferred node, then wherever they fit.
 
         Returns the node of each pod that was placed; their room is taken, attachments of their volumes too. Without
-        `elsewhere` it is the preferred node or none.
+        `elsewhere` it is the preferred node or none. A pod that `leaves` is not moved to the node that it is on.
         """
         requests = with_attachments(self._cluster, pod, requests)
         others = (name for name in self._free if name != preferred and name not in self._reserved)
@@ -62,7 +69,7 @@ class Room:
             node = self._cluster.node(name)
             if len(placed) == count:
                 break
-            if name not in self._free or node is None or not _admits(node, pod):
+            if name not in self._free or node is None or not _admits(node, pod) or (leaves and name == pod.node):
                 continue
             kept = EMPTY if node.name == preferred else self._promised.get(node.name, EMPTY)
             while len(placed) < count and fits(add(requests, kept), self._free[node.name]):
@@ -71,8 +78,8 @@ class Room:
         return tuple(placed)
 
     def take_one(self, pod: Pod, preferred: str) -> bool:
-        """Place one more pod like `pod` as `take` does; return whether there was room."""
-        return bool(self.take(pod, pod.requests, preferred, 1))
+        """Place another pod for one that leaves as `take` does; return whether there was room."""
+        return bool(self.take(pod, pod.requests, preferred, 1, leaves=True))
 
     def copies(self, pod: Pod, requests: Amounts, name: str, most: int) -> int:
         """Return how many pods like `pod`, each with `requests`, fit on a node that is open to all, up to `most`.

@@ -476,7 +476,7 @@ def _begin_unit(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later
         group = group[:admitted]
     patient = leaving and not ctx.passed(ctx.last_event, ctx.limits.blocked_seconds)
     elsewhere = not target or not (later or patient)
-    nodes = room.take(group[0], group[0].requests, target, len(group), elsewhere=elsewhere)
+    nodes = room.take(group[0], group[0].requests, target, len(group), elsewhere=elsewhere, leaves=True)
     if not nodes:
         where = "no open node has" if elsewhere else f"node {target} has no"
         return blocked(ctx, item, "no-room", f"{where} room for {group[0].key}")
