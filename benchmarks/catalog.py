@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from benchmarks.instances import Scene, large_scene, limit_scene, openb_scene
@@ -14,6 +15,8 @@ class NoTraceError(Exception):
 
 def scenes(traces: Path | None) -> Mapping[str, Callable[[], Scene]]:
     """Makers of every instance: `-new` from nothing, `-running` from a running cluster.
+
+    `mixed` has hundreds of classes, `wide` thousands: both are `limit` with fewer deployments.
 
     `traces` is the directory that has `openb/pods-default.csv`, `openb/pods-gpuspec33.csv` and `openb/nodes.csv`.
     """
@@ -35,6 +38,10 @@ def scenes(traces: Path | None) -> Mapping[str, Callable[[], Scene]]:
         "openb-gpu-running": lambda: trace(gpu=True, running=True),
         "large-new": large_scene,
         "large-running": lambda: large_scene(running=True),
+        "mixed-new": partial(limit_scene, 16_000, deployments=340),
+        "mixed-running": partial(limit_scene, 16_000, deployments=340, nodes=533, running=True),
+        "wide-new": partial(limit_scene, 165_000, deployments=2_040),
+        "wide-running": partial(limit_scene, 165_000, deployments=2_040, nodes=5_500, running=True),
         "limit-new": limit_scene,
         "limit-running": lambda: limit_scene(running=True),
     }
