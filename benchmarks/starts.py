@@ -64,7 +64,7 @@ def starts(pods: int = PODS) -> Mapping[str, Callable[[], Start]]:
 
 def peaks() -> Mapping[str, Peak]:
     """The peaks after which such clusters are left, by name."""
-    found = {"boutique": Peak(boutique_services)}
+    found = {"boutique": Peak(boutique_services), "hundred": Peak(partial(deployment_services, 100))}
     for seed in range(SEEDS):
         found[f"deployments-{seed}"] = Peak(partial(deployment_services, seed=seed), seed)
     for seed in range(SEEDS):

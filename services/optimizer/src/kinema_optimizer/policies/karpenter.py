@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -283,6 +284,8 @@ class Karpenter:
         validation_seconds: how long after it was found a command has to hold to be executed.
         nominated_seconds: how long a node is left alone after it was chosen for pods of others.
         period_seconds: time between two loops.
+        order: which of several orders nodes of equal price per disruption are in. 0 is by name; upstream's is that of a
+            hash map, and so another one at each loop.
     """
 
     name: str = "karpenter"
@@ -293,6 +296,7 @@ class Karpenter:
     validation_seconds: float = 15.0
     nominated_seconds: float = 20.0
     period_seconds: float = 10.0
+    order: int = 0
 
     def tick(self, tick: Tick) -> Outcome:
         """Return one loop: nodes for waiting pods, else a command that was found before and still holds."""
@@ -326,7 +330,7 @@ class Karpenter:
             world.back_to(mark)
             return [], {}
         within = replace(self, most_nodes=min(self.most_nodes, allowed))
-        nodes = [index for index in candidates(world) if world.sites[index].name not in nominated]
+        nodes = [index for index in candidates(world, self.order) if world.sites[index].name not in nominated]
         command = None if found is None else within._validated(world, nodes, found)
         other = within._within(world, nodes) if command is None else None
         world.back_to(mark)
@@ -368,7 +372,7 @@ class Karpenter:
         stuck: set[int] = set()
         cheapest_yet, idle = _Point(world.cost, world.mark(), len(steps)), 0
         while len(steps) < _MOST_COMMANDS and idle < _PATIENCE:
-            command = self._next(world, [index for index in candidates(world) if index not in stuck])
+            command = self._next(world, [index for index in candidates(world, self.order) if index not in stuck])
             if command is None:
                 break
             done = self._execute(world, command)
@@ -478,11 +482,15 @@ def _room_for_others(world: World, disrupting: Collection[str]) -> bool:
     return not Simulation(world, most_claims=0).run(pods).failed
 
 
-def candidates(world: World) -> list[int]:
-    """Return nodes that may be disrupted: the highest price for the least disruption first."""
+def candidates(world: World, order: int = 0) -> list[int]:
+    """Return nodes that may be disrupted: the highest price for the least disruption first, equals in an order."""
     costs = [_cost(kind.pod) for kind in world.kinds]
     rated = [
-        (-(site.price * _EXACT // (_ONE + sum(costs[world.kind_of[pod]] for pod in site.pods))), site.name, index)
+        (
+            -(site.price * _EXACT // (_ONE + sum(costs[world.kind_of[pod]] for pod in site.pods))),
+            sha256(f"{order}/{site.name}".encode()).digest() if order else site.name.encode(),
+            index,
+        )
         for index in world.live()
         for site in (world.sites[index],)
         if (site.node is None or world.mobility.deletable[site.name] is None) and _evictable(world, site)
