@@ -169,6 +169,17 @@ def test_karpenter_takes_equal_nodes_in_the_order_that_is_set() -> None:
     assert len(set(map(tuple, found))) > 1
 
 
+def test_karpenter_spares_nodes_for_pods_of_a_node_as_long_as_that_is_emptied() -> None:
+    """The pod of n1, which goes, is to land on n2: n3 is the candidate, however long that takes."""
+    going = Taint(key="karpenter.sh/disrupted", effect="NoSchedule")
+    nodes = [msgspec.structs.replace(node("n1"), taints=(going,)), node("n2"), node("n3")]
+    state = cluster(nodes, deployed("web", ["n1", "n2", "n3"], cpu=500))
+    all_at_once = Karpenter(budget_percent=100)
+    found = after(0, state, {}, all_at_once)
+    assert found.since.keys() == {NOMINATED + "n2", "consolidate-single//n3"}
+    assert removed(after(60, state, found.since, all_at_once)) == ["n3"]
+
+
 def test_karpenter_counts_on_no_node_that_is_on_its_way() -> None:
     """The pod of n1 fits on n2 alone, which is not Ready yet."""
     ordered = node("n2", annotations={"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"})
@@ -192,18 +203,18 @@ def test_karpenter_keeps_to_a_tenth_of_the_nodes() -> None:
 
 
 def test_karpenter_counts_pods_of_nodes_that_are_emptied_already() -> None:
-    """n3 has room for the pod of one node; the pod of n1, which goes already, needs it, so n2 stays."""
+    """n0 has room for the pod of one node; the pod of n1, which goes already, needs it, so n2 stays."""
     state = cluster(
-        [node("n1"), node("n2"), node("n3")],
+        [node("n0"), node("n1"), node("n2")],
         deployed("web", ["n1", "n2"], cpu=1500),
-        deployed("big", ["n3"], cpu=2000),
+        deployed("big", ["n0"], cpu=2000),
     )
     all_at_once = Karpenter(budget_percent=100)
     assert after(0, state, {}, all_at_once).since
     going = Taint(key="karpenter.sh/disrupted", effect="NoSchedule")
-    marked = msgspec.structs.replace(state.nodes[0], taints=(going,))
+    marked = msgspec.structs.replace(state.nodes[1], taints=(going,))
     emptied = from_objects([marked, *(one for one in all_objects(state) if one.key != "n1")])
-    assert not after(0, emptied, {}, all_at_once).since
+    assert after(0, emptied, {}, all_at_once).since.keys() == {NOMINATED + "n0"}
 
 
 def test_karpenter_buys_at_once() -> None:

@@ -326,19 +326,23 @@ class Karpenter:
         disrupting = {node.name for node in tick.cluster.nodes if foreign_deletion(node) is not None}
         allowed = -(-self.budget_percent * len(tick.cluster.nodes) // 100) - len(disrupting)
         mark = world.mark()
-        if allowed <= 0 or not _room_for_others(world, disrupting):
+        room, chosen = _room_for_others(world, disrupting)
+        # As long as a node is being emptied, the provisioner chooses nodes for its pods again and again.
+        since = {NOMINATED + world.sites[index].name: tick.now for index in chosen}
+        if allowed <= 0 or not room:
             world.back_to(mark)
-            return [], {}
+            return [], since
         within = replace(self, most_nodes=min(self.most_nodes, allowed))
-        nodes = [index for index in candidates(world, self.order) if world.sites[index].name not in nominated]
+        spared = {*nominated, *(world.sites[index].name for index in chosen)}
+        nodes = [index for index in candidates(world, self.order) if world.sites[index].name not in spared]
         command = None if found is None else within._validated(world, nodes, found)
         other = within._within(world, nodes) if command is None else None
         world.back_to(mark)
         if command is None:
-            return [], {} if other is None else {other.key(world): tick.now}
+            return [], since if other is None else {**since, other.key(world): tick.now}
         steps = self._execute(world, command)
-        chosen = command.targets if steps else ()
-        return steps, {NOMINATED + world.sites[index].name: tick.now for index in chosen}
+        targets = command.targets if steps else ()
+        return steps, since | {NOMINATED + world.sites[index].name: tick.now for index in targets}
 
     def _validated(self, world: World, nodes: Sequence[int], key: str) -> Command | None:
         """Return a remembered command if it still holds: for empty nodes those that still are, else for all of them."""
@@ -473,13 +477,15 @@ class Karpenter:
         return steps
 
 
-def _room_for_others(world: World, disrupting: Collection[str]) -> bool:
+def _room_for_others(world: World, disrupting: Collection[str]) -> tuple[bool, set[int]]:
     """Take these nodes, which are being emptied, out of the world; return whether there is room for all their pods.
 
-    Every simulation counts them: room that they need is no room for the pods of further nodes.
+    Every simulation counts them: room that they need is no room for the pods of further nodes. Returns the nodes that
+    it chooses for them as well.
     """
     pods = world.evict([index for index in world.live() if world.sites[index].name in disrupting])
-    return not Simulation(world, most_claims=0).run(pods).failed
+    failed = Simulation(world, most_claims=0).run(pods).failed
+    return not failed, {world.where[pod] for pod in pods} - {NOWHERE}
 
 
 def candidates(world: World, order: int = 0) -> list[int]:
