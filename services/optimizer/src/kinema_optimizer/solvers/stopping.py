@@ -36,7 +36,7 @@ SHARES = {
     "quick": 0.1,
     "soon": 0.4,
     "columns": 0.2,
-    "dive": 0.8,
+    "dive": 0.45,
     "proof": 0.2,
     "search": 0.15,
     "near": 0.65,
