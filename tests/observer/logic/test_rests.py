@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 from tests.observer import log_events as log
 from tests.observer.log_events import at, view
-from tests.observer.logic.test_loop import decide
+from tests.observer.logic.test_loop import decide, figures, refusal
 from tests.support.builders import cluster, deployed, node, tiny
 
 from kinema_core.events import ExecutionAborted, ExecutionCompleted, IterationStarted, Workload
+from kinema_core.model.cluster import Cluster
 from kinema_observer.logic.loop import Memory
 from kinema_observer.logic.settings import LoopSettings
 
@@ -44,21 +45,38 @@ def test_an_aborted_plan_is_continued_only_after_it_made_way_for_a_pod(reason: s
     assert (found.start is not None) is continued
 
 
-@pytest.mark.parametrize(("ready", "waits"), [(1, False), (0, True)])
-def test_a_pod_for_which_a_plan_has_ended_may_come_up_before_the_rest_is_planned(ready: int, *, waits: bool) -> None:
-    """All pods of its workload would be held until it is Ready. One that never is must not hold the rest up."""
+def cluster_of(*, ready: int) -> Cluster:
+    """One node, and a Deployment with a pod."""
     web = [
         replace(one, ready=ready, observed_generation=1) if isinstance(one, Workload) else one
         for one in deployed("web", ["n1"])
     ]
-    state = cluster(node("n1"), *web)
-    end = ExecutionAborted(plan="p1", fencing=1, reason="pod-waits", detail="")
-    seen = view(*STORY, (9.0, "it-1", end))
-    assert (decide(state, seen, now=at(10), memory=Memory()).start is None) is waits
-    late = at(9 + LoopSettings().stabilization_window_seconds)
-    assert decide(state, seen, now=late, memory=Memory()).start is not None
+    return cluster(node("n1"), *web)
+
+
+POD_WAITS = view(*STORY, (9.0, "it-1", ExecutionAborted(plan="p1", fencing=1, reason="pod-waits", detail="")))
+
+
+@pytest.mark.parametrize(("ready", "waits"), [(1, False), (0, True)])
+def test_pods_may_come_up_before_the_rest_of_a_plan_that_ended_for_one_is_planned(ready: int, *, waits: bool) -> None:
+    """All pods of its workload would be held until it is Ready. One that never is must not hold the rest up."""
+    state = cluster_of(ready=ready)
+    assert (decide(state, POD_WAITS, now=at(10), memory=Memory()).start is None) is waits
+    for window in (LoopSettings().stabilization_window_seconds, 3 * LoopSettings().iteration_deadline_seconds):
+        late = decide(state, POD_WAITS, now=at(9 + window), memory=Memory(), stabilization_window_seconds=window)
+        assert late.start is not None
+        assert late.start.continues == "p1"
     other = view(*STORY, (9.0, "it-1", log.ended(3)))
     assert decide(state, other, now=at(10), memory=Memory()).start is not None
+
+
+def test_nothing_else_is_planned_while_such_pods_come_up() -> None:
+    """However short the interval between plans is; what is waited for is said."""
+    found = decide(
+        cluster_of(ready=0), POD_WAITS, now=at(20), reschedule_interval_seconds=1.0, max_restless_fraction=1.0
+    )
+    assert refusal(found) == "pods-coming-up"
+    assert figures(found) == {"workload": "Deployment/shop/web", "workloads": 1, "passed_seconds": 11.0}
 
 
 @pytest.mark.parametrize(

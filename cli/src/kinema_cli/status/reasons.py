@@ -15,6 +15,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "not-searched": "the time was over before a search could begin",
     "nothing-better": "nothing better was found",
     "nothing-holds-pending": "pending pods fit no node and no machine on sale",
+    "pods-coming-up": "pods come up after a plan that ended for one of them",
     "pods-missing": "the state lacks pods that are counted as Ready",
     "pods-waiting": "pods wait for a place",
     "policy-waits": "the policy waits",

@@ -24,7 +24,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import is_resident
 from kinema_core.model.quarantine import quarantine_of
 from kinema_core.model.restless import restless_workloads
-from kinema_observer.logic.logview import AHEAD, Ended, Iteration, LogView
+from kinema_observer.logic.logview import AHEAD, Ended, Iteration, LogView, Unfinished
 from kinema_observer.logic.settings import LoopSettings
 from kinema_observer.logic.stability import Refusal, contradiction, refusal, unrest, unschedulable
 
@@ -94,9 +94,10 @@ def _decide(moment: _Moment, memory: Memory) -> Decision:
     memory = Memory() if restless is not None else Memory(memory.stable_since or now)
     empty, occupied = _disrupted_nodes(cluster)
     deletions = _deletions(moment, empty)
-    start = _autoscale(moment) or _prepare(moment) or (_continue(moment) if occupied is None else None)
+    waits = occupied or _coming_up(moment)
+    start = _autoscale(moment) or _prepare(moment) or (_continue(moment) if waits is None else None)
     if start is None:
-        obstacle = occupied or _obstacle(moment, restless, memory)
+        obstacle = waits or _obstacle(moment, restless, memory)
         if obstacle is not None:
             return Decision(memory, deletions, skip=_skip(moment, obstacle))
         start = _reschedule(moment, memory)
@@ -224,20 +225,39 @@ def _rest(moment: _Moment, item: Ended) -> timedelta:
 # --- reschedule
 
 
-def _continue(moment: _Moment) -> IterationStarted | None:
-    """Return an iteration for what remains of the plan that ended just now; None where too many in a row did nothing.
-
-    It waits neither for calm nor for the interval: the cluster is as the plan has left it. Where that ended for a pod
-    that waits, the pod may come up first: its plan would hold all pods of a workload of which one is not Ready.
-    """
-    rest = moment.view.unfinished
+def _due(moment: _Moment) -> Unfinished | None:
+    """Return the plan that ended just now and left a rest to be planned; None after too many in a row did nothing."""
+    rest, settings = moment.view.unfinished, moment.settings
     if rest is None or not rest.due or rest.idle >= _MOST_IDLE or moment.running:
         return None
-    since = moment.now - rest.at
-    if since > timedelta(seconds=moment.settings.iteration_deadline_seconds):
+    waits = settings.stabilization_window_seconds if rest.reason == POD_WAITS else 0.0
+    since = _seconds_since(rest.at, moment.now) or 0.0
+    return rest if since <= settings.iteration_deadline_seconds + waits else None
+
+
+def _coming_up(moment: _Moment) -> Refusal | None:
+    """Return the refusal while pods come up after a plan that ended for one that waited.
+
+    Planned before that, the rest would hold all pods of a workload of which one is not Ready.
+    """
+    rest, window = _due(moment), moment.settings.stabilization_window_seconds
+    if rest is None or rest.reason != POD_WAITS:
         return None
-    comes_up = rest.reason == POD_WAITS and since < timedelta(seconds=moment.settings.stabilization_window_seconds)
-    if comes_up and any(why.code == "not-ready" for why in restless_workloads(moment.cluster).values()):
+    passed = _seconds_since(rest.at, moment.now) or 0.0
+    restless = restless_workloads(moment.cluster)
+    found = sorted(key for key, why in restless.items() if why.code == "not-ready") if passed < window else []
+    if not found:
+        return None
+    return refusal("pods-coming-up", workload=found[0], workloads=len(found), passed_seconds=passed)
+
+
+def _continue(moment: _Moment) -> IterationStarted | None:
+    """Return an iteration for what remains of the plan that ended just now; None where nothing does.
+
+    It waits neither for calm nor for the interval: the cluster is as the plan has left it.
+    """
+    rest = _due(moment)
+    if rest is None:
         return None
     figures = {"seconds_since_end": _seconds_since(rest.at, moment.now) or 0.0, "idle": rest.idle}
     return IterationStarted(

@@ -13,9 +13,9 @@ class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Conditions for an iteration to begin, and times after which one counts as abandoned."""
 
     stabilization_window_seconds: float = 30.0
-    """Time for which the cluster must have been stable before a reschedule iteration, for which pods wait whose
-    autoscale plan came at the wrong moment (rules `drift` and `executing`), and in which a pod for which a plan ended
-    may become Ready before the rest is planned."""
+    """Time for which the cluster must have been stable before a reschedule iteration, and for which pods wait whose
+    autoscale plan came at the wrong moment (rules `drift` and `executing`). After a plan that ended for a pod that
+    waits, the rest of it is planned when all pods are Ready, or after this time."""
     max_restless_fraction: float = 0.2
     """Share of the workloads that may be restless at once: pods that are not Ready, a rollout, an HPA about to scale. A
     plan leaves them where they are. Above this share no reschedule iteration begins."""
