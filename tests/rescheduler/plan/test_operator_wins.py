@@ -108,6 +108,26 @@ async def test_pods_that_an_autoscaler_kept_when_the_surplus_was_to_go_move_late
     assert kept
 
 
+async def test_a_controller_that_removes_the_surplus_late_is_no_sign_of_a_crash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For a minute and a half no pod goes. The plan ends and is planned again; its workload may move in that."""
+    world = World(*small_plan())
+    scale, work, late = world.memory.set_replicas, world.memory._deployment, list[int]()
+
+    def scale_without_effect(key: str, replicas: int) -> None:
+        if replicas < world.memory.workloads[key].replicas and not late:
+            late.append(replicas)
+            monkeypatch.setattr(world.memory, "_deployment", lambda workload: None)
+            world.memory.after(90, lambda: monkeypatch.setattr(world.memory, "_deployment", work))
+        scale(key, replicas)
+
+    monkeypatch.setattr(world.memory, "set_replicas", scale_without_effect)
+    await world.completes("n1", "n2")
+    assert late
+    assert world.verdicts() == {"replan": "not-ready", "keep/n2": "not-empty"}
+
+
 async def test_autoscaler_that_wants_more_is_obeyed() -> None:
     """An HPA that scales up in the middle of a surge keeps its replicas; the move goes on from there."""
     world = autoscaled()

@@ -170,8 +170,9 @@ def _ending(  # noqa: PLR0911 - a state machine: one return per state
         return OVER
     if not ctx.passed(down.ended, ctx.limits.observed_seconds):
         return WAIT
-    if not seen or left is None or workload.replicas != down.step.replicas_to:
-        return OVER  # others have scaled it since, and a new move sees what is left to do
+    settled = workload.observed_generation >= workload.generation and workload.current == workload.replicas
+    if not (seen and settled) or left is None or workload.replicas != down.step.replicas_to:
+        return OVER  # its controller is late, or others have scaled it since: a new move sees what is left to do
     # A controller removes pods that are not Ready before those that are marked: the new ones crash.
     return skip(ctx, movers, "taken-back", f"its controller removed another pod instead of {left.key}")
 
