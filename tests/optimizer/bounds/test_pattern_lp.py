@@ -41,7 +41,7 @@ def of_gpus(threes: int) -> Instance:
 
 
 def of_three(pods: int) -> tuple[PodClass, PodClass]:
-    """Pods of three GPUs: of neither class has a node more than fit, and half a pod of the other has room as well."""
+    """Pods of three GPUs in two classes: what a node has left by whole pods of one takes half a pod of the other."""
     return PodClass((1000, 2**30, 3), pods // 2), PodClass((1001, 2**30, 3), pods // 2)
 
 

@@ -73,7 +73,8 @@ def run_recommend(*, nats: str, cluster: str, every: bool, output: Form) -> int:
         tables = [recommendations_table(found, len(judged))] if judged else []
         tables += [refusals_table(refused)] if refused else []
         emit({"recommendations": found, "refused": refused}, form, lambda: tables)
-    return 0 if judged else _nothing_judged(settings)
+        return 0 if judged else 3
+    return _nothing_judged(settings)
 
 
 def _nothing_judged(settings: RuntimeSettings) -> int:

@@ -328,7 +328,7 @@ class Karpenter:
         mark = world.mark()
         room, chosen = _room_for_others(world, disrupting)
         # As long as a node is being emptied, the provisioner chooses nodes for its pods again and again.
-        since = {NOMINATED + world.sites[index].name: tick.now for index in chosen}
+        since = {NOMINATED + world.sites[index].name: tick.now for index in sorted(chosen)}
         if allowed <= 0 or not room:
             world.back_to(mark)
             return [], since

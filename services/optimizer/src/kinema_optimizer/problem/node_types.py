@@ -98,7 +98,7 @@ def sizes_of(allocatables: Sequence[Amounts], largest: Amounts) -> tuple[int, ..
 
 
 _MOST_ALONE: Final = 100
-"""Nodes that are types by themselves, as each is a part of the relaxation."""
+"""Most nodes that are types by themselves: each makes the relaxation larger."""
 HUGE = 2**40
 """Pods that fit where nothing limits them: more than any cluster has."""
 
