@@ -19,13 +19,17 @@ from msgspec import Meta
 
 from kinema_core.model.match import parse_taint
 from kinema_core.model.quantity import QuantityError, parse_amount
-from kinema_core.runtime.yaml_files import yaml_fault
 from kinema_sim.cloud.machines import ZONES, Offer, load_offers
 from kinema_sim.load.model import PROFILES
+from kinema_sim.simulate.reading import DURATION, ReadingError, parse, pod_faults
 
 _DURATION: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 SCHEMA: Final = "kinema.scenario/v1"
-Count: TypeAlias = Annotated[int, Meta(ge=0)]
+MOST: Final = 100_000
+"""Of anything that is counted: a machine could not hold more of it, and clusters have less."""
+LONGEST_DAYS: Final = 3650
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=MOST)]
+Number: TypeAlias = Annotated[int, Meta(ge=1, le=MOST)]
 Name: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 Series: TypeAlias = tuple[tuple[int, int, int | None], ...]
 """(Milliseconds, millicores, bytes) of a recorded usage; None: half of the memory that is requested."""
@@ -45,7 +49,7 @@ class Nodes(_Part, frozen=True, kw_only=True):
 
     type: str
     zone: str = ZONES[0]
-    count: Annotated[int, Meta(ge=1)] = 1
+    count: Number = 1
     control_plane: bool = False
     """It is never deleted; pods may run on it."""
     name: str = ""
@@ -60,10 +64,10 @@ class Machine(_Part, frozen=True, kw_only=True):
     """A machine type on sale, beside the price list that comes with the simulator."""
 
     type: Annotated[str, Meta(min_length=1)]
-    vcpus: Annotated[int, Meta(ge=1)]
+    vcpus: Number
     memory: str
-    usd_per_hour: Annotated[float, Meta(ge=0)] = 0.0
-    watts: Annotated[int, Meta(ge=0)] = 0
+    usd_per_hour: Annotated[float, Meta(ge=0, le=1_000_000)] = 0.0
+    watts: Count = 0
     reserved: bool = True
     """The provider keeps its share of CPU and memory (as GKE does); without, all is allocatable."""
     allocatable_cpu: str = ""
@@ -104,7 +108,7 @@ class Workload(_Part, frozen=True, kw_only=True):
 
     name: Name
     namespace: Name = "shop"
-    count: Annotated[int, Meta(ge=1)] = 1
+    count: Number = 1
     """Deployments of this kind; from the second one on they have a number behind the name."""
     cpu: str
     memory: str
@@ -112,7 +116,8 @@ class Workload(_Part, frozen=True, kw_only=True):
     memory_limit: str = ""
     """Limits of its container; none without. A pod that uses more memory than its limit is killed."""
     replicas: Count | Points = 1
-    """A number, or `[time, replicas]` points: from each point on so many."""
+    """A number, or `[time, replicas]` points: from each point on so many, before the first one none.
+    Points after the end are never reached."""
     usage: str = ""
     """CSV file of the recorded usage of one pod: columns `seconds`, `cpu_m` and, as you like, `memory_mi`. Default: a
     fifth of the CPU and half of the memory that it requests."""
@@ -166,14 +171,14 @@ class Arrival(_Part, frozen=True, kw_only=True):
     """Running time, from when it runs: a pod that waits ends later."""
     cpu: str
     memory: str = "0"
-    count: Annotated[int, Meta(ge=1)] = 1
+    count: Number = 1
 
 
 class Trace(_Part, frozen=True, kw_only=True):
     """Pods that arrive and leave, by a file with the columns `at`, `lasts` (seconds), `cpu_m`, `memory_mi`."""
 
     file: str
-    speed: Annotated[float, Meta(gt=0)] = 1.0
+    speed: Annotated[float, Meta(gt=0, le=1_000_000)] = 1.0
     """Times are divided by it."""
     most: Annotated[int, Meta(ge=1)] | None = None
     """Rows that are read."""
@@ -246,13 +251,17 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 def milliseconds(text: str) -> int:
-    """Return a duration such as `90s`, `1h30m` or `7d` in milliseconds; raises ValueError."""
+    """Return a duration such as `90s`, `1h30m` or `7d`, up to `LONGEST_DAYS`, in milliseconds; raises ValueError."""
     found = _DURATION.fullmatch(text)
     if not text or found is None or not any(found.groups()):
-        message = f"expected a duration such as 90s, 1h30m or 7d, got {text!r}"
+        message = f"{DURATION}, got {text!r}"
         raise ValueError(message)
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+    total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    if total > LONGEST_DAYS * 86_400:
+        message = f"expected a duration of at most {LONGEST_DAYS}d, got {text!r}"
+        raise ValueError(message)
+    return round(total * 1000)
 
 
 def read_scenario(path: Path) -> Loaded:
@@ -272,9 +281,9 @@ def load_scenario(name: str, read: Callable[[str], bytes], path: Path) -> Loaded
     """
     data = _bytes(read, name, f"{path}")
     try:
-        scenario = msgspec.yaml.decode(data, type=Scenario)
-    except msgspec.MsgspecError as error:
-        raise ScenarioError(f"{path}: {_place(yaml_fault(error))}") from error
+        scenario = parse(data, Scenario)
+    except ReadingError as error:
+        raise ScenarioError(f"{path}: {error}") from error
     for place, problem in _faults(scenario):
         raise ScenarioError(f"{path}: {place}: {problem}")
     sources = {name: data}
@@ -299,17 +308,6 @@ def _bytes(read: Callable[[str], bytes], name: str, where: str) -> bytes:
         raise ScenarioError(f"{where}: {error.strerror}; name a file that can be read") from error
 
 
-def _place(fault: str) -> str:
-    """Return msgspec's fault with the place first: `workloads[2].cpu: expected …`."""
-    found = re.fullmatch(r"(.*?)(?: - at `\$\.?(.*?)`)?", fault)
-    text, place = (found[1], found[2]) if found is not None else (fault, "")
-    text = re.sub(r"^Object contains unknown field `(.*)`$", r"unknown key \1; remove it or correct its name", text)
-    text = re.sub(r"^Object missing required field `(.*)`$", r"the key \1 is missing", text)
-    text = re.sub(r"^Expected `(.*?)`, got `(.*?)`$", r"expected \1, got \2", text)
-    text = text[:1].lower() + text[1:]
-    return f"{place.replace('[...]', '[]')}: {text}" if place else text
-
-
 def _faults(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """Yield what no type can refuse, by place."""
     for place, text in _durations(scenario):
@@ -327,6 +325,9 @@ def _faults(scenario: Scenario) -> Iterator[tuple[str, str]]:
             parse_amount(resource, text)
         except QuantityError as error:
             yield place, f"expected an amount such as {'250m' if resource == 'cpu' else '512Mi'}: {error}"
+    for name in ("daemons", "workloads"):
+        for index, one in enumerate(getattr(scenario, name)):
+            yield from ((f"{name}[{index}].pod.{place}", problem) for place, problem in pod_faults(one.pod))
     yield from _unknown_names(scenario)
     yield from _contradictions(scenario)
 
@@ -398,7 +399,7 @@ def _contradictions(scenario: Scenario) -> Iterator[tuple[str, str]]:
     if not scenario.nodes:
         yield "nodes", "expected one node or more: a policy begins with a cluster"
     yield from _contradictions_in_time(scenario)
-    for name, found in (("workloads", scenario.workloads), ("daemons", scenario.daemons)):
+    for name, found in (("workloads", scenario.workloads), ("daemons", scenario.daemons), ("phases", scenario.phases)):
         names = [(getattr(one, "namespace", ""), one.name) for one in found]
         again = next((i for i, one in enumerate(names) if one in names[:i]), None)
         if again is not None:
@@ -407,6 +408,20 @@ def _contradictions(scenario: Scenario) -> Iterator[tuple[str, str]]:
     for index, workload in enumerate(scenario.workloads):
         if workload.max_unavailable is not None and workload.min_available is not None:
             yield f"workloads[{index}].min_available", "expected one of max_unavailable and min_available"
+        yield from ((f"workloads[{index}].{place}", problem) for place, problem in _contradictions_in_amounts(workload))
+
+
+def _contradictions_in_amounts(workload: Workload) -> Iterator[tuple[str, str]]:
+    for resource, asked, limit in (
+        ("cpu", workload.cpu, workload.cpu_limit),
+        ("memory", workload.memory, workload.memory_limit),
+    ):
+        if limit and parse_amount(resource, limit) < parse_amount(resource, asked):
+            yield f"{resource}_limit", f"expected {asked} or more, the {resource} that it requests, got {limit}"
+    replicas = workload.replicas
+    most = replicas if isinstance(replicas, int) else max(count for _, count in replicas)
+    if workload.count * most > MOST:
+        yield "count", f"expected at most {MOST} pods in all, got {workload.count} times {most}"
 
 
 def _contradictions_of_nodes(scenario: Scenario) -> Iterator[tuple[str, str]]:
@@ -435,14 +450,23 @@ def node_names(scenario: Scenario) -> Iterator[str]:
 
 def _contradictions_in_time(scenario: Scenario) -> Iterator[tuple[str, str]]:
     end = milliseconds(scenario.duration)
+    if not end:
+        yield "duration", f"expected more than 0, got {scenario.duration!r}"
     for index, phase in enumerate(scenario.phases):
         if not milliseconds(phase.start) < milliseconds(phase.end) <= end:
             yield f"phases[{index}]", f"expected start before end, and end within {scenario.duration}"
-    for index, workload in enumerate(scenario.workloads):
-        if not isinstance(workload.replicas, int):
-            times = [milliseconds(at) for at, _ in workload.replicas]
-            if not times or any(late <= early for early, late in pairwise(times)):
-                yield f"workloads[{index}].replicas", "expected points by rising time"
+    given: list[tuple[str, str | int | Points]] = [
+        (f"workloads[{i}].replicas", one.replicas) for i, one in enumerate(scenario.workloads)
+    ]
+    given += [(f"applications[{i}].users", one.users) for i, one in enumerate(scenario.applications)]
+    for place, points in given:
+        if not isinstance(points, tuple):
+            continue
+        times = [milliseconds(at) for at, _ in points]
+        if not times or any(late <= early for early, late in pairwise(times)):
+            yield place, "expected points by rising time, one at least"
+        elif place.endswith("replicas") and times[0] >= end:
+            yield place, f"expected a first point within {scenario.duration}, got {points[0][0]}"
 
 
 def _rows_of(one: Arrival) -> list[Row]:
