@@ -18,6 +18,7 @@ from kinema_core.model.resource_quotas import (
     no_copy,
     no_return,
     quotas_against,
+    tight_namespaces,
 )
 
 FULL = quota("tight", hard={"pods": 3})
@@ -154,18 +155,22 @@ def test_a_rolling_update_needs_a_replica_set(way: str, held: set[str]) -> None:
     state = cluster(node("n1"), node("n2"), *chosen, sets)
     assert codes(state) == held
     assert codes(state, MobilityOptions(hold_restless=False)) == set(), "its own rolls take room"
-    assert quotas_against(state, state.pods[0]) == ("shop/sets",)
+    assert tight_namespaces(state) == {"shop"}
+    assert [quotas_against(state, state.pods[0], rolled=rolled) for rolled in (True, False)] == [("shop/sets",), ()]
     assert codes(cluster(node("n1"), node("n2"), *chosen, replace(sets, hard=FrozenMap({SETS: 5})))) == set()
 
 
 def test_replica_sets_are_handed_out_once() -> None:
-    """The quota is named with what it counts."""
-    room = QuotaRoom(web(quota("sets", hard={SETS: 5}, used={SETS: 4})))
-    assert room.take_set("shop") == ""
-    assert room.take_set("other") == ""
-    assert room.take_set("shop") == (
-        "ResourceQuota shop/sets has no room for the ReplicaSet of a rolling update (count/replicasets.apps: 4 of 5)"
-    )
+    """The quota is named with what it counts, and that others got the rest."""
+    full, why = "ResourceQuota shop/sets has no room for the ReplicaSet of a rolling update", "count/replicasets.apps"
+    sets = quota("sets", hard={SETS: 5}, used={SETS: 4})
+    room = QuotaRoom(web(sets))
+    room.take_set("other")
+    assert [room.why_no_set("shop") for _ in range(2)] == [None, None], "to ask takes none"
+    room.take_set("shop")
+    assert room.why_no_set("shop") == f"{full} ({why}: 4 of 5; other updates take the rest)"
+    room = QuotaRoom(web(replace(sets, used=FrozenMap({SETS: 5}))))
+    assert room.why_no_set("shop") == f"{full} ({why}: 5 of 5)"
 
 
 def test_no_pod_is_evicted_that_would_not_be_admitted_again() -> None:

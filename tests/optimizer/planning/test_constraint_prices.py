@@ -17,6 +17,7 @@ from tests.support.builders import (
     node,
     offer,
     pod,
+    quota,
     selector,
     stateful,
     stateful_set,
@@ -37,6 +38,7 @@ from kinema_core.events import (
 from kinema_core.model import pod_rules, volumes
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import mobility
+from kinema_core.model.resource_quotas import SETS
 from kinema_core.model.vocabulary import HELD
 from kinema_optimizer.planning.constraint_prices import UNPRICED, class_of, constraint_relaxations, prices_of
 from kinema_optimizer.planning.planner import plan_for
@@ -128,6 +130,15 @@ def test_rule_that_holds_a_pod_can_be_taken_away(more: object, name: str) -> Non
     free = without(question, name)
     assert held(free) == {}
     assert least(free) < least(question)
+
+
+@pytest.mark.parametrize(("way", "sets"), [("rolling", True), ("surge", False)])
+def test_a_quota_of_replica_sets_is_looked_at_for_what_is_rolled(way: str, *, sets: bool) -> None:
+    """Pods that surge make no set: to lift it beside the quota that holds them would gain nothing."""
+    chosen = deployed("web", ["n0", "n1"], annotations={"kinema.io/strategy": way})
+    full = [quota("pods", hard={"pods": 2}), quota("sets", hard={SETS: 4}, used={SETS: 4})]
+    named = {name for name in names(asked(cluster(node("n0"), node("n1"), chosen, full))) if "shop/" in name}
+    assert named == {"ResourceQuota shop/pods", *(["ResourceQuota shop/sets"] if sets else [])}
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,15 @@ def test_new_requests_that_need_a_rollout_need_a_replica_set() -> None:
     assert [one.workload for one in kept] == ["Deployment/shop/a", "Deployment/shop/c"]
 
 
+def test_new_requests_that_get_no_replica_set_take_no_room_of_others() -> None:
+    """Without a set the first workload keeps its requests: what it asked for is left to the one resized in place."""
+    both = quota("both", hard={SETS: 4, "requests.cpu": 500}, used={SETS: 4, "requests.cpu": 200})
+    state = cluster(node("n1"), *(deployed(name, ["n1"]) for name in "ab"), both)
+    asked = [forecast(name, cpu=100, after=200) for name in "ab"]
+    kept = within_quotas(asked, state, resizable={"Deployment/shop/b"})
+    assert [one.workload for one in kept] == ["Deployment/shop/b"]
+
+
 @pytest.mark.parametrize("allowed", [False, True])
 def test_a_plan_under_a_used_up_quota_moves_what_it_may(*, allowed: bool) -> None:
     """Pods that a budget lets be away are evicted, and a node is saved; without it they stay, and the quota costs."""

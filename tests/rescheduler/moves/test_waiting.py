@@ -22,6 +22,8 @@ from kinema_core.events import (
     PodTerm,
     Requirement,
     StepFailed,
+    Volume,
+    VolumeClaim,
 )
 from kinema_core.model.resource_quotas import SETS
 from kinema_rescheduler.names import ABORT
@@ -348,6 +350,21 @@ async def test_no_rolling_update_is_begun_for_which_a_quota_admits_no_replica_se
     await world.completes(seconds=120)
     assert world.intents("roll") == []
     assert world.verdicts()["replan"] == "quota"
+
+
+async def test_a_rolling_update_without_room_leaves_the_last_replica_set_to_others() -> None:
+    """The larger one is asked first and may attach no second volume: the other does not wait for a set that is free."""
+    disk = Volume(name="disk", uid="v-disk", driver="disk.example.com")
+    claim = VolumeClaim(name="data", namespace="shop", uid="c-data", volume="disk")
+    nodes = [node(name, extra={"attachable-volumes-csi-disk.example.com": 1}) for name in ("n1", "n2")]
+    web = deployed("web", ["n1", "n2"], cpu=500, rules=PlacementRules(claims=("data",)))
+    before = cluster(nodes, web, deployed("api", ["n1"], cpu=300), disk, claim)
+    to = {one.key: one.node or "" for one in before.pods}
+    resizes = {"Deployment/shop/web": {"cpu": 400}, "Deployment/shop/api": {"cpu": 200}}
+    world = World(before, plan_for(before, offers(), to=to, resizes=resizes))
+    world.memory.others.append(quota("sets", hard={SETS: 3}, used={SETS: 2}))
+    await world.completes("n1", "n2", seconds=300)
+    assert [one.step.target for one in world.intents("roll")] == ["Deployment/shop/api"]
 
 
 async def test_a_complaint_that_passes_is_waited_out() -> None:

@@ -362,14 +362,14 @@ def _templated(facts: Facts, pod: Pod) -> Verdict | None:
 
 
 def _quota(facts: Facts, pod: Pod) -> Verdict | None:
+    if pod.namespace not in tight_namespaces(facts.cluster):
+        return None
     way = strategy_of(facts.cluster, pod)
-    no_set = no_new_set(facts.cluster, pod.namespace) if way == "rolling" and facts.options.hold_restless else None
-    if no_set is not None or pod.namespace not in tight_namespaces(facts.cluster):
-        return None if no_set is None else ("quota", no_set)
     evicted = way == "evict"
     if not evicted and not facts.options.hold_restless:
         return None
-    never, full = no_return(facts.cluster, pod), no_copy(facts.cluster, pod)
+    no_set = no_new_set(facts.cluster, pod.namespace) if way == "rolling" else None
+    never, full = no_set or no_return(facts.cluster, pod), no_copy(facts.cluster, pod)
     if never is not None or full is None:
         return None if never is None else ("quota", never)
     if not evicted:

@@ -120,15 +120,26 @@ def no_copy(cluster: Cluster, pod: Pod) -> str | None:
     return next((why for _, why in _against(cluster, pod, copies=1)), None)
 
 
-def quotas_against(cluster: Cluster, pod: Pod) -> tuple[str, ...]:
-    """Return the quotas that would not admit one more pod like this one or its ReplicaSet, by `namespace/name`."""
+def quotas_against(cluster: Cluster, pod: Pod, *, rolled: bool) -> tuple[str, ...]:
+    """Return the quotas that would not admit one more pod like this one, by `namespace/name`.
+
+    Where it is `rolled`, those that would not admit its new ReplicaSet are among them.
+    """
     pods, sets = _against(cluster, pod, copies=1), _full_of_sets(cluster, left_by_quota(cluster), pod.namespace)
-    return tuple(dict.fromkeys((*(quota.key for quota, _ in pods), *(quota.key for quota in sets))))
+    return tuple(dict.fromkeys((*(quota.key for quota, _ in pods), *(quota.key for quota in sets if rolled))))
 
 
 def no_new_set(cluster: Cluster, namespace: str) -> str | None:
     """Return why a quota would not admit a ReplicaSet, as a rolling update makes; None where none is in the way."""
-    return QuotaRoom(cluster).take_set(namespace) or None
+    return _no_set(cluster, left_by_quota(cluster), namespace)
+
+
+def _no_set(cluster: Cluster, left: Mapping[str, Amounts], namespace: str) -> str | None:
+    full = next(_full_of_sets(cluster, left, namespace), None)
+    if full is None:
+        return None
+    others = "; other updates take the rest" if left_by_quota(cluster)[full.key][SETS] > 0 else ""
+    return f"ResourceQuota {full.key} has no room for the ReplicaSet of a rolling update ({_share(full, SETS)}{others})"
 
 
 def _full_of_sets(cluster: Cluster, left: Mapping[str, Amounts], namespace: str) -> Iterator[ResourceQuota]:
@@ -176,9 +187,10 @@ def wanting(cluster: Cluster) -> Mapping[str, str]:
 
 @derived
 def tight_namespaces(cluster: Cluster) -> frozenset[str]:
-    """Return the namespaces where a quota would not admit one more of some pod."""
+    """Return the namespaces where a quota would not admit one more of some pod, or a ReplicaSet."""
     spaces = quotas_by_namespace(cluster)
-    return frozenset(pod.namespace for pod in cluster.pods if pod.namespace in spaces and no_copy(cluster, pod))
+    full = frozenset(namespace for namespace in spaces if no_new_set(cluster, namespace))
+    return full.union(pod.namespace for pod in cluster.pods if pod.namespace in spaces and no_copy(cluster, pod))
 
 
 class QuotaRoom:
@@ -198,15 +210,15 @@ class QuotaRoom:
             for _ in range(count):
                 self._left[key] = subtract(self._left[key], takes)
 
-    def take_set(self, namespace: str) -> str:
-        """Count one more ReplicaSet; return why a quota has no room for it, and empty where it is counted."""
-        full = next(_full_of_sets(self._cluster, self._left, namespace), None)
-        if full is not None:
-            return f"ResourceQuota {full.key} has no room for the ReplicaSet of a rolling update ({_share(full, SETS)})"
+    def why_no_set(self, namespace: str) -> str | None:
+        """Return why a quota has no room for one more ReplicaSet; None where all have."""
+        return _no_set(self._cluster, self._left, namespace)
+
+    def take_set(self, namespace: str) -> None:
+        """Count one more ReplicaSet."""
         for quota in quotas_by_namespace(self._cluster).get(namespace, ()):
             if SETS in quota.hard:
                 self._left[quota.key] = subtract(self._left[quota.key], FrozenMap({SETS: 1}))
-        return ""
 
     def grows(self, pod: Pod, requests: Amounts, more: Amounts, count: int) -> bool:
         """Take what `count` pods like `pod` request `more`; return whether there was room, and for one new pod beside.

@@ -21,6 +21,7 @@ from kinema_core.model.mobility import Mobility, mobility
 from kinema_core.model.resource_quotas import quotas_against
 from kinema_core.model.spot_share import limits_spot
 from kinema_core.model.stock import draws
+from kinema_core.model.strategy import strategy_of
 from kinema_core.model.vocabulary import (
     DISRUPTION_COST,
     DO_NOT_DISRUPT,
@@ -310,7 +311,9 @@ class _Singles:
             nodes.setdefault(name.removeprefix(NAMESPACED).partition(":")[0], set())
         for held in self._facts.held.values():
             pod = cluster.pod(held.pod) if held.code == "quota" else None
-            for key in quotas_against(cluster, pod) if pod is not None else ():
+            if pod is None:
+                continue
+            for key in quotas_against(cluster, pod, rolled=strategy_of(cluster, pod) == "rolling"):
                 nodes.setdefault(key, set()).add(self._node_of(held))
         for key in sorted(nodes):
             price = sum(self._prices.get(name, 0) for name in nodes[key])

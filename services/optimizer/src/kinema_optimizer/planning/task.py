@@ -88,8 +88,8 @@ class Request:
             limited: with as many as one plan may make.
             stay: pods that can be resized where they are stay there, and count as no restarts.
         """
-        settings, running_on = self.settings, self.resizable(forecasts) if stay else frozenset[str]()
-        forecasts = within_quotas(forecasts, self.cluster, running_on)
+        settings, resizable = self.settings, self.resizable(forecasts) if stay else frozenset[str]()
+        forecasts = within_quotas(forecasts, self.cluster, resizable)
         objective = replace(settings.objective(self.now), expected=len(self.ahead))
         most = self._most_moves() if limited else None
         if most is not None:

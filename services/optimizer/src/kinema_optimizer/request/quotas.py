@@ -106,6 +106,11 @@ def within_quotas(
         pod = pods[0]
         new = FrozenMap({**pod.requests, **one.requests_after})
         more = FrozenMap({name: max(0, amount - pod.requests.get(name, 0)) for name, amount in new.items()})
-        if room.grows(pod, new, more, len(pods)) and (one.workload in resizable or not room.take_set(pod.namespace)):
+        rolled = one.workload not in resizable
+        if rolled and room.why_no_set(pod.namespace):
+            continue
+        if room.grows(pod, new, more, len(pods)):
             kept.append(one)
+            if rolled:
+                room.take_set(pod.namespace)
     return tuple(kept)

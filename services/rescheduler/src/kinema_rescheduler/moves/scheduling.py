@@ -431,12 +431,13 @@ def _begin_roll(  # noqa: PLR0911 - one return per reason to wait
     admitted = room.quotas.fits(pod, requests, item.at_once)
     if not admitted:
         return blocked(ctx, item, "quota", room.quotas.why(pod, requests))
-    no_set = room.quotas.take_set(pod.namespace)
-    if no_set:
+    no_set = room.quotas.why_no_set(pod.namespace)
+    if no_set is not None:
         return blocked(ctx, item, "quota", no_set)
     if not room.take(pod, requests, "", 1):
         return blocked(ctx, item, "no-room", "no open node has room for one more of its pods")
     room.quotas.take(pod, requests, admitted)
+    room.quotas.take_set(pod.namespace)
     return begin_roll(ctx, item, workload, admitted)
 
 
