@@ -284,17 +284,18 @@ def _damage(name: str) -> tuple[str, bytes]:
         "corrupt": ("r.jsonl.gz", bytes(packed)),
         "cut": ("r.jsonl.gz", gzip.compress(header)[:-6]),
         "deep": ("r.jsonl", header + event.replace(b"0}", b"[" * 100_000 + b"]" * 100_000 + b"}")),
+        "empty": ("r.jsonl.zst", b""),
         "deep-header": ("r.jsonl", b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
         "text": ("r.jsonl", header + b'{"stream":"LOG","sequence":1,"event":{"id":"\xff"}}'),
     }[name]
 
 
-@pytest.mark.parametrize("name", ["corrupt", "cut", "deep", "deep-header", "text"])
+@pytest.mark.parametrize("name", ["corrupt", "cut", "deep", "deep-header", "empty", "text"])
 def test_damaged_files(name: str, tmp_path: Path) -> None:
     """Whatever is wrong with the bytes, it is an error of the recording that names the file."""
     file, data = _damage(name)
     (tmp_path / file).write_bytes(data)
-    with pytest.raises(RecordingError, match=file):
+    with pytest.raises(RecordingError, match=f"{file}: is empty" if name == "empty" else file):
         files.read(tmp_path / file)
 
 

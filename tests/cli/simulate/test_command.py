@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
+import signal
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from kinema_cli.output import Format
 from kinema_cli.simulate.command import SimulateOptions, run_simulate
+from kinema_sim.simulate import pipeline
 
 TEXT = """
 name: small
@@ -22,6 +25,15 @@ cloud: {types: [e2-standard-2, e2-standard-4]}
 nodes: [{type: e2-standard-4, count: 2}]
 workloads: [{name: web, cpu: 300m, memory: 256Mi, replicas: 3}]
 phases: [{name: late, start: 10m, end: 15m}]
+"""
+LOSS = """
+name: loss
+duration: 2h
+cloud: {types: [e2-standard-4]}
+nodes: [{type: e2-standard-4, name: n-1}, {type: e2-standard-4, name: n-2}]
+workloads: [{name: web, cpu: 300m, memory: 256Mi, replicas: 12}]
+faults: [{kind: node-lost, node: n-1, at: 30m}]
+phases: [{name: before, start: 0s, end: 30m}, {name: loss, start: 30m, end: 1h}, {name: after, start: 1h, end: 2h}]
 """
 
 
@@ -144,3 +156,99 @@ def test_an_annotation_that_cannot_be_read_is_named(tmp_path: Path, capsys: pyte
     assert run_simulate(options(tmp_path, "kinema", "none", text=text)) == 0
     said = capsys.readouterr().err
     assert said.count('Deployment/shop/web: kinema.io/rightsizing-risk: "lots" cannot be read') == 1
+
+
+def test_a_phase_counts_what_happened_in_it(tmp_path: Path) -> None:
+    """In the table, the results and the page: pods of a node that is lost as a phase begins belong to that phase."""
+    given = options(tmp_path, "none", "optimize-utilization", text=LOSS)
+    assert run_simulate(given) == 0
+    rows = list(csv.DictReader((given.out / "figures.csv").read_text().splitlines()))
+    results = json.loads((given.out / "results.json").read_text())["results"]
+    for result in results:
+        whole, *phases = [row for row in rows if row["policy"] == result["policy"]]
+        for name in ("evictions", "disruptions"):
+            counts = [int(row[name]) for row in phases]
+            assert int(whole[name]) == sum(counts) == result[name] == result["whole"][name]
+            assert counts == [result["phases"][row["phase"]][name] for row in phases]
+    lost = [int(row["disruptions"]) for row in rows if row["policy"] == "none"]
+    assert lost[0] == lost[2] > 0
+    moved = [row["phase"] for row in rows if row["policy"] == "optimize-utilization" and int(row["evictions"])]
+    assert moved == ["whole", "before"]
+    assert "disrupted" in (given.out / "report.html").read_text().split("Phase loss")[1].split("Phase after")[0]
+
+
+def test_the_floor_leaves_out_how_the_pods_of_the_beginning_come_up(tmp_path: Path) -> None:
+    """None is Ready when the run begins; what a lost node takes later counts."""
+    given = options(tmp_path, "none", text=LOSS)
+    run_simulate(given)
+    rows = {row["phase"]: row for row in csv.DictReader((given.out / "figures.csv").read_text().splitlines())}
+    assert float(rows["before"]["floor"]) == float(rows["after"]["floor"]) == 1.0
+    assert 0.0 < float(rows["whole"]["floor"]) == float(rows["loss"]["floor"]) < 1.0
+
+
+def test_time_is_in_hours_and_minutes_since_the_simulation_began(tmp_path: Path) -> None:
+    """Two hours are 2:00, not 120:00."""
+    given = options(tmp_path, "none", text=LOSS)
+    run_simulate(given)
+    page = (given.out / "report.html").read_text()
+    assert "cluster time since the simulation began, h:min" in page
+    assert ">2:00<" in page
+    assert ">120:00<" not in page
+
+
+class _Interrupted:
+    """A solve during which an interrupt comes, for once."""
+
+    def __init__(self) -> None:
+        self.went_on = False
+
+    def __call__(self, *_: object) -> object:
+        """Interrupt this process."""
+        os.kill(os.getpid(), signal.SIGINT)
+        self.went_on = True
+        raise AssertionError("the solve went on")
+
+
+@pytest.mark.parametrize("done", [("none", "optimize-utilization"), ()])
+def test_an_interrupt_keeps_what_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, done: tuple[str, ...]
+) -> None:
+    """It ends a solve where it is; finished policies are written as if only they had been asked for, if any is."""
+    solve = _Interrupted()
+    monkeypatch.setattr(pipeline, "solve", solve)
+    given = options(tmp_path, *done, "kinema", "karpenter")
+    handler = signal.getsignal(signal.SIGINT)
+    assert run_simulate(given) == 130
+    assert not solve.went_on
+    assert signal.getsignal(signal.SIGINT) is handler
+    said = capsys.readouterr()
+    assert said.err.splitlines()[-1] == "error: interrupted: not simulated to the end: kinema, karpenter"
+    written = {str(path.relative_to(given.out)): path.read_bytes() for path in given.out.rglob("*") if path.is_file()}
+    if not done:
+        assert written == {}
+        assert said.out == ""
+        return
+    assert "optimize-utilization" in said.out
+    alone = replace(given, policies=done, out=tmp_path / "alone")
+    assert run_simulate(alone) == 0
+    for name in ("results.json", "figures.csv", "samples.csv"):
+        assert written.pop(name) == (alone.out / name).read_bytes()
+    assert written.keys() == {"report.html", "scenario/small.yaml"}
+    assert "--policy karpenter" in written["report.html"].decode(), "the command repeats the whole run"
+
+
+def test_an_interrupt_leaves_no_file_by_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older result stays as it was when the writing of the new one is interrupted."""
+    given = options(tmp_path, "none")
+    run_simulate(given)
+    before = {path: path.read_bytes() for path in given.out.rglob("*") if path.is_file()}
+    write = Path.write_bytes
+
+    def half(self: Path, data: bytes) -> int:
+        write(self, data[: len(data) // 2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(KeyboardInterrupt):
+        run_simulate(replace(given, seed=6))
+    assert {path: path.read_bytes() for path in given.out.rglob("*") if path.is_file()} == before

@@ -59,6 +59,7 @@ def counted(sim: Cluster, at: float, seen: Sample) -> Sample:
         used_cpu=seen.used_cpu,
         used_memory=seen.used_memory,
         rps=seen.rps,
+        disruptions=seen.disruptions,
         users=seen.users,
         zones=tuple((zone, sum(offer.zone == zone for offer in machines)) for zone in zones),
     )

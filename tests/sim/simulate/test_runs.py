@@ -203,3 +203,25 @@ def test_figures_weigh_samples_by_their_time() -> None:
     assert found.mean_nodes == pytest.approx(5 / 3, abs=1e-4)
     assert (found.pending_pod_seconds, found.floor) == (1800.0, 0.5)
     assert figures(samples, 1800.0, 2700.0).mean_nodes == 3.0
+
+
+def test_the_floor_of_pods_that_never_all_come_up_is_what_they_reach() -> None:
+    """Half of them have no node: the rise to that half is left out, the half and what falls later are not."""
+    base: dict[str, Any] = {**dict.fromkeys(Sample.__struct_fields__, 0), "zones": ()}
+    rising = [Sample(**{**base, "at": at, "floor": floor}) for at, floor in ((0.0, 0.0), (4.0, 0.25), (5.0, 0.5))]
+    assert figures(rising, 0.0, 60.0).floor == 0.5
+    fallen = [*rising, Sample(**{**base, "at": 30.0, "floor": 0.25}), Sample(**{**base, "at": 40.0, "floor": 1.0})]
+    assert [figures(fallen, *part).floor for part in ((0.0, 60.0), (0.0, 20.0), (40.0, 60.0))] == [0.25, 0.5, 1.0]
+    assert figures(rising, 0.0, 2.0).floor == 0.0, "a phase that ends before: nothing else is known of it"
+
+
+def test_what_comes_at_the_border_of_phases_counts_in_the_later() -> None:
+    """Once, whatever is counted; and in the last phase where it comes at the very end."""
+    base: dict[str, Any] = {**dict.fromkeys(Sample.__struct_fields__, 0), "zones": (), "floor": 1.0}
+    counted = ("killed", "evictions", "disruptions", "resized")
+    samples = [
+        Sample(**{**base, "at": at, **dict.fromkeys(counted, count)})
+        for at, count in ((0.0, 1), (60.0, 3), (70.0, 4), (120.0, 9))
+    ]
+    for name in counted:
+        assert [getattr(figures(samples, *part), name) for part in ((0, 60), (60, 120), (0, 120))] == [1, 8, 9]

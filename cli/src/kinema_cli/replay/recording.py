@@ -123,8 +123,11 @@ def read(path: Path) -> Recording:
         RecordingError: missing, damaged, of another format, or an event in it cannot be decoded; names the line.
     """
     lines = _lines(path)
+    first = next(lines, None)
+    if first is None:
+        raise RecordingError(f"{path}: is empty; a recording has a header at least")
     try:
-        header = msgspec.json.decode(next(lines, b""), type=Header)
+        header = msgspec.json.decode(first, type=Header)
     except _UNREADABLE as error:
         raise RecordingError(f"{path}: line 1 is no header of a recording: {error}") from error
     if header.format != FORMAT:

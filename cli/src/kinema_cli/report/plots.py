@@ -268,10 +268,22 @@ def _time_axis(axes: Axes, samples: Sequence[Moment], since: str, most: int) -> 
     axes.set_xlim(first, last if last > first else first + 1)
     steps = (10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400)
     step = next((step for step in steps if (last - first) / step <= most), 604800)
-    long = last - first > _LONG
+    unit, form = "min:s", minutes
+    if last - first > _LONG:
+        unit, form = "hours", _hours
+    elif last - first > 3600:
+        unit, form = "h:min", _hours_and_minutes
     axes.xaxis.set_major_locator(MultipleLocator(step))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 3600:g}" if long else minutes(value)))
-    axes.set_xlabel(f"cluster time since {since}, {'hours' if long else 'min:s'}")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: form(value)))
+    axes.set_xlabel(f"cluster time since {since}, {unit}")
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:g}"
+
+
+def _hours_and_minutes(seconds: float) -> str:
+    return minutes(seconds / 60)
 
 
 def _inline(figure: Figure, name: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from kinema_cli.inputs import InputError, UsageError, fail
-from kinema_cli.output import Format, cell, emit, hourly, print_note, print_warning, table
+from kinema_cli.output import Format, cell, emit, hourly, print_error, print_note, print_warning, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,7 +41,8 @@ def run_simulate(options: SimulateOptions) -> int:
     """Simulate, write the files, and print the table.
 
     Returns:
-        The exit code: 0 done, 1 a file cannot be used or written, 2 wrong arguments.
+        The exit code: 0 done, 1 a file cannot be used or written, 2 wrong arguments, 130 interrupted; the policies that
+        were done by then are written and printed as if no others had been asked for.
     """
     from kinema_cli.replay.recording import RecordingError
     from kinema_sim.simulate.scenario import ScenarioError
@@ -52,8 +55,13 @@ def run_simulate(options: SimulateOptions) -> int:
         return fail(InputError(str(error)))
     except (InputError, UsageError) as error:
         return fail(error)
-    with _silence():
+    with _silence(), _interruptible():
         results = _simulate(loaded, names, options)
+    missing = names[len(results) :]
+    if missing:
+        print_error(f"interrupted: not simulated to the end: {', '.join(missing)}")
+    if not results:
+        return 130
     from kinema_cli.simulate.files import write_files
 
     write_files(loaded, results, options)
@@ -62,7 +70,7 @@ def run_simulate(options: SimulateOptions) -> int:
         options.output,
         lambda: [_table(loaded, results), cell(f"report: {options.out}/report.html")],
     )
-    return 0
+    return 130 if missing else 0
 
 
 def _loaded(options: SimulateOptions) -> Loaded:
@@ -111,24 +119,45 @@ def _silence() -> Iterator[None]:
         structlog.configure(**before)
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let an interrupt end the block where it is; asyncio's own handling waits for the end of a solve."""
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _prepare(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         probe = out / "results.json"
+        is_new = not probe.exists()
         with probe.open("ab"):
             pass
+        if is_new:
+            probe.unlink()
     except OSError as error:
         raise InputError(f"--out {out}: {error.strerror}; name a directory that can be written") from error
 
 
 def _simulate(loaded: Loaded, names: Sequence[str], options: SimulateOptions) -> tuple[Result, ...]:
+    """Return the results in the order of the names; fewer where an interrupt came before the last was done."""
     from kinema_sim.simulate.run import run
     from kinema_sim.simulate.scenario import milliseconds
 
     hours = milliseconds(loaded.scenario.duration) / 3_600_000
     found = []
     for name in names:
-        result, seconds = run(loaded, name, seed=options.seed, work=options.work)
+        try:
+            result, seconds = run(loaded, name, seed=options.seed, work=options.work)
+        except KeyboardInterrupt:
+            break
         pace = hours * 3600 / seconds if seconds else 0.0
         print_note(f"{name}: {hours:g} h in {seconds:.1f} s of processor time, {pace:,.0f} simulated hours an hour")
         found.append(result)

@@ -6,6 +6,7 @@ import csv
 import shlex
 from collections.abc import Sequence
 from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -21,7 +22,7 @@ SCHEMA: Final = "kinema.simulation/v1"
 
 
 def write_files(loaded: Loaded, results: Sequence[Result], options: SimulateOptions) -> None:
-    """Write all of them into the directory; the same results give the same bytes.
+    """Write all of them into the directory, none of them by half; the same results give the same bytes.
 
     `results.json` holds everything, `figures.csv` a row for each policy and phase, `samples.csv` one for each change,
     `report.html` the comparison; the scenario and its files lie beside them, so that the run can be repeated.
@@ -31,14 +32,23 @@ def write_files(loaded: Loaded, results: Sequence[Result], options: SimulateOpti
         target = out / "scenario" / name
         if target.resolve().is_relative_to((out / "scenario").resolve()):
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
+            _write(target, data)
     whole = {"schema": SCHEMA, "scenario": loaded.scenario.name, "seed": options.seed, "results": results}
-    (out / "results.json").write_bytes(
-        msgspec.json.format(msgspec.json.encode(whole, order="sorted"), indent=1) + b"\n"
-    )
-    (out / "figures.csv").write_text(_figures(results), encoding="utf-8")
-    (out / "samples.csv").write_text(_samples(results), encoding="utf-8")
-    (out / "report.html").write_text(build_page(loaded, results, command_of(options)), encoding="utf-8")
+    page = build_page(loaded, results, command_of(options))
+    _write(out / "results.json", msgspec.json.format(msgspec.json.encode(whole, order="sorted"), indent=1) + b"\n")
+    _write(out / "figures.csv", _figures(results).encode())
+    _write(out / "samples.csv", _samples(results).encode())
+    _write(out / "report.html", page.encode())
+
+
+def _write(target: Path, data: bytes) -> None:
+    """Write a file that is there as a whole or not at all, whenever an interrupt comes."""
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        partial.write_bytes(data)
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def command_of(options: SimulateOptions) -> str:
@@ -63,11 +73,11 @@ def command_of(options: SimulateOptions) -> str:
 def _figures(results: Sequence[Result]) -> str:
     names = list(results[0].whole.__struct_fields__) if results else []
     rows = [
-        [result.policy, phase, *(getattr(found, name) for name in names), result.evictions, result.disruptions]
+        [result.policy, phase, *(getattr(found, name) for name in names)]
         for result in results
         for phase, found in (("whole", result.whole), *result.phases.items())
     ]
-    return _csv(["policy", "phase", *names, "evictions", "disruptions"], rows)
+    return _csv(["policy", "phase", *names], rows)
 
 
 def _samples(results: Sequence[Result]) -> str:

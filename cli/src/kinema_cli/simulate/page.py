@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from matplotlib.axes import Axes
 
 from kinema_cli.report.build import Plot, page_of
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _DASHES: Final = ("solid", (0, (5, 2)), (0, (1, 1.2)), (0, (4, 1.5, 1, 1.5)), (0, (8, 2)))
 """Lines differ by their dashes as well as by color."""
 _MARKS: Final = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
+_SINCE: Final = "the simulation began"
 _MOST_POINTS: Final = 4_000
 """Samples of a line in a plot; of more, the first of each stretch of time is drawn."""
 
@@ -30,29 +32,29 @@ class Row:
 
     title: str
     note: str
-    value: Callable[[Result, Figures], float]
+    value: Callable[[Figures], float]
     form: str
     best: Callable[[Sequence[float]], float] | None = min
 
 
 ROWS: Final = (
-    Row("cost", "paid in all", lambda _, f: f.usd, "${:,.2f}"),
-    Row("mean", "per hour", lambda _, f: f.mean_usd_per_hour, "${:,.3f}"),
-    Row("least", "per hour", lambda _, f: f.min_usd_per_hour, "${:,.3f}"),
-    Row("nodes", "mean", lambda _, f: f.mean_nodes, "{:,.2f}"),
-    Row("energy", "kWh", lambda _, f: f.kwh, "{:,.3f}"),
-    Row("CPU used", "of allocatable", lambda _, f: f.cpu_used_percent, "{:.1f}%", max),
-    Row("CPU requested", "of allocatable", lambda _, f: f.cpu_requested_percent, "{:.1f}%", max),
-    Row("memory requested", "of allocatable", lambda _, f: f.memory_requested_percent, "{:.1f}%", max),
-    Row("throughput", "requests per second", lambda _, f: f.mean_rps, "{:,.1f}", max),
-    Row("pending", "pod-seconds", lambda _, f: f.pending_pod_seconds, "{:,.0f}"),
-    Row("missing", "pod-seconds not Ready", lambda _, f: f.missing_pod_seconds, "{:,.0f}"),
-    Row("short of CPU", "of pods' time", lambda _, f: f.cpu_short_percent, "{:.2f}%"),
-    Row("killed", "pods, for memory", lambda _, f: f.killed, "{:,.0f}"),
-    Row("ready floor", "worst workload", lambda _, f: 100 * f.floor, "{:.0f}%", max),
-    Row("moved", "pods, by the policy", lambda r, _: r.evictions, "{:,.0f}"),
-    Row("resized", "pods, each time", lambda r, _: r.resized, "{:,.0f}"),
-    Row("disrupted", "pods below replicas", lambda r, _: r.disruptions, "{:,.0f}"),
+    Row("cost", "paid in all", lambda f: f.usd, "${:,.2f}"),
+    Row("mean", "per hour", lambda f: f.mean_usd_per_hour, "${:,.3f}"),
+    Row("least", "per hour", lambda f: f.min_usd_per_hour, "${:,.3f}"),
+    Row("nodes", "mean", lambda f: f.mean_nodes, "{:,.2f}"),
+    Row("energy", "kWh", lambda f: f.kwh, "{:,.3f}"),
+    Row("CPU used", "of allocatable", lambda f: f.cpu_used_percent, "{:.1f}%", max),
+    Row("CPU requested", "of allocatable", lambda f: f.cpu_requested_percent, "{:.1f}%", max),
+    Row("memory requested", "of allocatable", lambda f: f.memory_requested_percent, "{:.1f}%", max),
+    Row("throughput", "requests per second", lambda f: f.mean_rps, "{:,.1f}", max),
+    Row("pending", "pod-seconds", lambda f: f.pending_pod_seconds, "{:,.0f}"),
+    Row("missing", "pod-seconds not Ready", lambda f: f.missing_pod_seconds, "{:,.0f}"),
+    Row("short of CPU", "of pods' time", lambda f: f.cpu_short_percent, "{:.2f}%"),
+    Row("killed", "pods, for memory", lambda f: f.killed, "{:,.0f}"),
+    Row("ready floor", "worst workload", lambda f: 100 * f.floor, "{:.0f}%", max),
+    Row("moved", "pods, by the policy", lambda f: f.evictions, "{:,.0f}"),
+    Row("resized", "pods, each time", lambda f: f.resized, "{:,.0f}"),
+    Row("disrupted", "pods below replicas", lambda f: f.disruptions, "{:,.0f}"),
 )
 
 
@@ -91,23 +93,21 @@ def build_page(loaded: Loaded, results: Sequence[Result], command: str) -> str:
 
 
 def _tables(results: Sequence[Result]) -> list[Table]:
+    policies = tuple(one.policy for one in results)
     return [
-        _table("The whole time", [(one, one.whole) for one in results]),
-        *(
-            _table(f"Phase {phase}", [(one, one.phases[phase]) for one in results], of_phase=True)
-            for phase in results[0].phases
-        ),
+        _table("The whole time", policies, [one.whole for one in results]),
+        *(_table(f"Phase {phase}", policies, [one.phases[phase] for one in results]) for phase in results[0].phases),
     ]
 
 
-def _table(title: str, found: Sequence[tuple[Result, Figures]], *, of_phase: bool = False) -> Table:
+def _table(title: str, policies: tuple[str, ...], found: Sequence[Figures]) -> Table:
     """Return a table without the rows in which every policy has nothing."""
     rows = []
-    for row in ROWS[:-3] if of_phase else ROWS:
-        values = [row.value(*one) for one in found]
+    for row in ROWS:
+        values = [row.value(one) for one in found]
         if any(values):
             rows.append((row, tuple(_cell(row, value, values) for value in values)))
-    return Table(title, tuple(result.policy for result, _ in found), tuple(rows))
+    return Table(title, policies, tuple(rows))
 
 
 def _cell(row: Row, value: float, all_: Sequence[float]) -> Cell:
@@ -163,12 +163,13 @@ def _over_time(name: str, caption: str, unit: str, results: Sequence[Result], va
         axes.set_ylim(bottom=0)
 
     ends = ", ".join(f"{one.policy} ends at {value(one.samples[-1]):.4g}" for one in results)
-    longest = max((one.samples for one in results), key=lambda samples: samples[-1].at)
+    first = results[0].samples[0]
+    edges = first, msgspec.structs.replace(first, at=results[0].whole.seconds)
     return Plot(
         caption,
         f"{caption} over time by policy: {ends}",
-        figure_of(name, [draw], longest, None),
-        figure_of(f"{name}-narrow", [draw], longest, None, size=Size(width=NARROW)),
+        figure_of(name, [draw], edges, None, since=_SINCE),
+        figure_of(f"{name}-narrow", [draw], edges, None, size=Size(width=NARROW), since=_SINCE),
     )
 
 

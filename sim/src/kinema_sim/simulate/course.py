@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import msgspec
@@ -31,6 +32,7 @@ from kinema_sim.engine.objects import (
 from kinema_sim.engine.store import Change
 from kinema_sim.load.generator import Moment
 from kinema_sim.load.meter import Usage
+from kinema_sim.simulate.executor import Tally
 
 MEASURE_MS: Final = 15_000
 _LAST: Final = 1_000
@@ -68,6 +70,12 @@ class Sample(msgspec.Struct, frozen=True):
     """Those of them that want more CPU than they request."""
     killed: int = 0
     """Pods that were killed for memory so far."""
+    evictions: int = 0
+    """Pods that the policy, or who sizes, moved or restarted so far."""
+    disruptions: int = 0
+    """Pods that stopped serving so far while their workload had too few of them."""
+    resized: int = 0
+    """Pods that got other requests so far, each time."""
 
 
 class _Fleet(NamedTuple):
@@ -95,6 +103,8 @@ class Recorder:
 
     sim: Cluster
     samples: list[Sample] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
+    """What the policy, and who sizes, have done so far: they keep it, the samples state it."""
     restarts: int = 0
     """Pods that ended although their workload still wanted as many."""
     _armed: bool = False
@@ -234,6 +244,9 @@ class Recorder:
             short=less,
             above=above,
             killed=0 if sim.memory is None else len(sim.memory.killed),
+            evictions=self.tally.evictions,
+            disruptions=self.restarts,
+            resized=self.tally.resized,
         )
 
     def _fleet(self) -> _Fleet:
@@ -297,12 +310,19 @@ class Figures(msgspec.Struct, frozen=True):
     missing_pod_seconds: float
     """Pods that were asked for and not Ready, over time."""
     floor: float
+    """The least share of Ready pods of any workload that asks for some, once those of the beginning have come up."""
     cpu_short_percent: float = 0.0
     """Share of the time of pods under load in which they get less CPU than they want: their node has no more."""
     cpu_above_request_percent: float = 0.0
     """Share of it in which they want more than they request."""
     killed: int = 0
     """Pods killed for memory."""
+    evictions: int = 0
+    """Pods that the policy, or who sizes, moved or restarted; those of a plan when it was accepted."""
+    disruptions: int = 0
+    """Pods that stopped serving while their workload had too few of them, whatever the reason."""
+    resized: int = 0
+    """Pods that got other requests, each time."""
 
 
 def figures(samples: Sequence[Sample], start: float, end: float) -> Figures:
@@ -321,8 +341,16 @@ def figures(samples: Sequence[Sample], start: float, end: float) -> Figures:
         base = total(whole)
         return round(100 * total(part) / base, 2) if base else 0.0
 
-    before = max((sample.killed for sample in samples if sample.at <= start), default=0)
+    last = samples[-1].at if samples else 0.0
 
+    def count(name: str) -> int:
+        """Count what came from `start` on and before `end`, or at it where the samples end there."""
+        begun = max((getattr(sample, name) for sample in samples if sample.at < start), default=0)
+        ended = max((getattr(sample, name) for sample in samples if sample.at < end or last <= end), default=0)
+        return int(ended - begun)
+
+    risen = _risen(samples)
+    floors = [sample.floor for sample, _ in spans if sample.at >= risen]
     return Figures(
         seconds=seconds,
         usd=round(total("usd_per_hour") / 3600, 6),
@@ -339,8 +367,23 @@ def figures(samples: Sequence[Sample], start: float, end: float) -> Figures:
         requests=round(total("rps"), 1),
         pending_pod_seconds=round(total("pending"), 1),
         missing_pod_seconds=round(total("missing"), 1),
-        floor=min((sample.floor for sample, _ in spans), default=1.0),
+        floor=min(floors, default=spans[-1][0].floor if spans else 1.0),
         cpu_short_percent=percent("short", "loaded"),
         cpu_above_request_percent=percent("above", "loaded"),
-        killed=max((sample.killed for sample, _ in spans), default=before) - before,
+        killed=count("killed"),
+        evictions=count("evictions"),
+        disruptions=count("disruptions"),
+        resized=count("resized"),
     )
+
+
+def _risen(samples: Sequence[Sample]) -> float:
+    """Return when the pods of the beginning had come up: the floor reaches what it falls from first, or ends with.
+
+    They are all created at once, so at first none is Ready, whatever the policy does. Where some never come up, the
+    floor stays at what it reaches without them.
+    """
+    top = next((before.floor for before, after in pairwise(samples) if after.floor < before.floor), None)
+    if top is None:
+        top = samples[-1].floor if samples else 1.0
+    return next((sample.at for sample in samples if sample.floor >= top), 0.0)

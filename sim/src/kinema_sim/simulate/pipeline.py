@@ -381,9 +381,10 @@ class Pipeline:
         work: int = WORK,
         lend: Lend | None = None,
         requests: Requests | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self.sim = sim
-        self.tally = Tally()
+        self.tally = tally or Tally()
         self.rejections: Counter[str] = Counter()
         """Plans that were not executed, by rule."""
         self.aborted = 0

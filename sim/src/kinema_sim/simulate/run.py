@@ -22,7 +22,7 @@ from kinema_sim.scheduler.books import Books, NodeInfo, PodInfo
 from kinema_sim.scheduler.scores import Scorer, most_allocated, with_fit
 from kinema_sim.simulate.build import build
 from kinema_sim.simulate.course import Figures, Recorder, Sample, figures
-from kinema_sim.simulate.executor import Neighbor, Tally
+from kinema_sim.simulate.executor import Neighbor
 from kinema_sim.simulate.pipeline import WORK, Pipeline, Requests
 from kinema_sim.simulate.scenario import Loaded, milliseconds
 from kinema_sim.simulate.sizing import RULES, Sizer, Sizing
@@ -106,23 +106,20 @@ def run(
     view = View(sim)
     past = past_of(loaded, sim) if sizing is not None else ()
     rule = RULES.get(sizing or "")
-    sizer = None if rule is None else Sizer(sim, rule, Watch(sim, past))
+    sizer = None if rule is None else Sizer(sim, rule, Watch(sim, past), recorder.tally)
     if policy in PIPELINE:
         requests = Requests(past if sizing == "kinema" else None, max_change, cpu_risk, sizer)
-        tally, notes, unread = asyncio.run(_services(recorder, view, policy, end_ms, work, requests))
+        notes, unread = asyncio.run(_services(recorder, view, policy, end_ms, work, requests))
     else:
         unread = ()
-        neighbor = Neighbor(sim, rules or policy_named(policy), view, MobilityOptions())
+        neighbor = Neighbor(sim, rules or policy_named(policy), view, MobilityOptions(), recorder.tally)
         neighbor.start()
         if sizer is not None:
             sim.loop.every(round(READING.total_seconds() * 1000), lambda: sizer.look(view.refresh()), priority=899)
         sim.loop.run_until(end_ms)
-        tally, notes = neighbor.tally, {"refused": neighbor.tally.refused} if neighbor.tally.refused else {}
-    if sizer is not None:
-        tally.resized += sizer.resized
-        tally.evictions += sizer.resized
+        notes = {"refused": recorder.tally.refused} if recorder.tally.refused else {}
     recorder.take()
-    samples = tuple(recorder.samples)
+    tally, samples = recorder.tally, tuple(recorder.samples)
     phases = {
         phase.name: figures(samples, milliseconds(phase.start) / 1000, milliseconds(phase.end) / 1000)
         for phase in loaded.scenario.phases
@@ -146,15 +143,23 @@ def run(
 
 async def _services(
     recorder: Recorder, view: View, policy: PolicyName, end_ms: int, work: int | None, requests: Requests
-) -> tuple[Tally, Mapping[str, int], tuple[str, ...]]:
-    pipeline = Pipeline(recorder.sim, view, policy=policy, work=work or WORK, lend=recorder.lend, requests=requests)
+) -> tuple[Mapping[str, int], tuple[str, ...]]:
+    pipeline = Pipeline(
+        recorder.sim,
+        view,
+        policy=policy,
+        work=work or WORK,
+        lend=recorder.lend,
+        requests=requests,
+        tally=recorder.tally,
+    )
     try:
         await pipeline.run_until(end_ms)
     finally:
         await pipeline.close()
     notes = {f"rejected: {rule}": count for rule, count in sorted(pipeline.rejections.items())}
     notes |= {"aborted": pipeline.aborted} if pipeline.aborted else {}
-    return pipeline.tally, notes, tuple(sorted(pipeline.unread))
+    return notes, tuple(sorted(pipeline.unread))
 
 
 def _schedule_like(sim: Cluster, policy: PolicyName) -> None:

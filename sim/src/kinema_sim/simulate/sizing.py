@@ -29,6 +29,7 @@ from kinema_sim.controllers.memory import Killed
 from kinema_sim.engine.kinds import DEPLOYMENT
 from kinema_sim.engine.objects import Obj
 from kinema_sim.scheduler.books import amounts
+from kinema_sim.simulate.executor import Tally
 from kinema_sim.simulate.usage import Watch
 from kinema_sim.simulate.view import now_of
 
@@ -202,8 +203,8 @@ class Sizer:
     sim: SimCluster
     rule: Rule
     watch: Watch
-    resized: int = 0
-    """Pods that got other requests, each time."""
+    tally: Tally = field(default_factory=Tally)
+    """Counts the pods that got other requests, and so were restarted."""
     _due: datetime | None = None
     _changed: dict[str, datetime] = field(default_factory=dict)
 
@@ -230,7 +231,9 @@ class Sizer:
         if wanted is None or not _differs(current, wanted):
             return
         self._changed[key] = now
-        self.resized += item["spec"].get("replicas", 1)
+        replicas = item["spec"].get("replicas", 1)
+        self.tally.resized += replicas
+        self.tally.evictions += replicas
         self.sim.store.edit(DEPLOYMENT, (space, name), lambda draft: _resize(draft, wanted))
 
 
