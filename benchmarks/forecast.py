@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from kinema_predictor.forecasting.models import MODELS, decayed_quantiles
 from kinema_predictor.forecasting.task import Array, Task
 from kinema_predictor.threads import one_thread
 
+_T = TypeVar("_T")
 QUANTILE: Final = 0.95
 OURS: Final = "selected"
 _VPA_MARGIN: Final = 1.15
@@ -138,9 +139,9 @@ def speed() -> dict[str, object]:
     wave = 50 * np.sin(np.arange(CPU.history) / task.per_day * 2 * np.pi)
     past = np.abs(rng.normal(100, 20, (_CHUNK, CPU.history)) + wave)
     able = entrants(task, CPU.history)
-    seconds = {model.name: _seconds(partial(model.paths, past, (CPU.history,), task)) for model in able}
-    competition = _seconds(lambda: compete(past, task), times=1)
-    outcome = compete(past, task)
+    seconds = {model.name: _timed(partial(model.paths, past, (CPU.history,), task))[0] for model in able}
+    competition, outcome = _timed(partial(compete, past, task), times=1)
+    update, _ = _timed(partial(band, past, task, outcome.offsets, outcome.chosen, able))
     return {
         "series": 2 * _WORKLOADS,
         "steps": CPU.history,
@@ -148,17 +149,18 @@ def speed() -> dict[str, object]:
         "forecast_seconds_by_model": {name: round(one, 2) for name, one in seconds.items()},
         "cheap_family_seconds": round(sum(seconds.values()), 2),
         "competition_seconds": round(competition, 2),
-        "update_seconds": round(_seconds(lambda: band(past, task, outcome.offsets, outcome.chosen, able)), 2),
+        "update_seconds": round(update, 2),
         "peak_mib": round(peak_rss_mib()),
     }
 
 
-def _seconds(work: Callable[[], object], times: int = 4) -> float:
-    """Return processor seconds for all series of work on a chunk, done a few times as the first also gets memory."""
+def _timed(work: Callable[[], _T], times: int = 4) -> tuple[float, _T]:
+    """Return processor seconds for all series of work on a chunk, and its result; the first time also gets memory."""
     began = time.process_time()
-    for _ in range(times):
-        work()
-    return (time.process_time() - began) / times * 2 * _WORKLOADS / _CHUNK
+    found = work()
+    for _ in range(times - 1):
+        found = work()
+    return (time.process_time() - began) / times * 2 * _WORKLOADS / _CHUNK, found
 
 
 def main() -> None:

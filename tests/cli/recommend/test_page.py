@@ -59,7 +59,7 @@ async def published(steps: Iterable[UsageResampled]) -> MemoryBus:
 
 async def read(bus: MemoryBus) -> tuple[Judgement, dict[str, Trace]]:
     """The judgement, and what it was made from."""
-    one = (await read_judgements(bus))[KEY]
+    one = (await read_judgements(bus))[0][KEY]
     return one, await read_traces(bus, one)
 
 

@@ -68,7 +68,7 @@ async def test_the_newest_judgement_of_each_workload_counts() -> None:
     for n, judged in enumerate([(JUDGED, api), (later,), ()]):
         body = ForecastMade(version=n + 1, forecasts=(), judged=judged)
         await bus.publish(origin(body, id_=f"f{n}", cluster="c1", iteration=f"it-{n}", now=NOW + timedelta(hours=n)))
-    found = await read_judgements(bus)
+    found, _ = await read_judgements(bus)
     assert list(found) == ["Deployment/shop/api", WEB]
     assert found[WEB].found.recommended["cpu"] == 200
     assert found[WEB].judged == NOW + timedelta(hours=1)

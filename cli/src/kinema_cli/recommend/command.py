@@ -43,7 +43,7 @@ def run_recommend(*, nats: str, cluster: str, every: bool, output: Form) -> int:
 
     from kinema_cli.broker import on_bus, settings_for
     from kinema_cli.inputs import UsageError, fail
-    from kinema_cli.recommend.judgements import component, read_judgements, read_refusals
+    from kinema_cli.recommend.judgements import component, read_judgements
     from kinema_cli.recommend.table import recommendations_table, refusals_table
     from kinema_core.model.cluster import Cluster, fold
     from kinema_core.runtime.bus import BusError
@@ -51,8 +51,7 @@ def run_recommend(*, nats: str, cluster: str, every: bool, output: Form) -> int:
 
     try:
         settings = settings_for(nats, cluster)
-        judged = asyncio.run(on_bus(settings, read_judgements))
-        refusals = asyncio.run(on_bus(settings, read_refusals))
+        judged, refusals = asyncio.run(on_bus(settings, read_judgements))
         found = [one for one in judged.values() if every or one.changes]
         if output is Form.KUSTOMIZE and found:
             state, _ = asyncio.run(on_bus(settings, lambda bus: Follower(bus, Cluster(), fold).latest()))
@@ -120,18 +119,17 @@ def run_forecast(*, workload: str, nats: str, cluster: str, html: Path | None, o
 
     from kinema_cli.broker import on_bus, settings_for
     from kinema_cli.inputs import InputError, UsageError, check_output, fail
-    from kinema_cli.recommend.judgements import named, read_judgements, read_refusals
+    from kinema_cli.recommend.judgements import named, read_judgements
     from kinema_cli.recommend.table import forecast_tables
     from kinema_core.runtime.bus import BusError
 
     try:
         check_output(html, "--html")
         settings = settings_for(nats, cluster)
-        judged = asyncio.run(on_bus(settings, read_judgements))
-        keys = named(judged, workload)
-        refused = {} if keys else asyncio.run(on_bus(settings, read_refusals))
+        judged, refused = asyncio.run(on_bus(settings, read_judgements))
     except (UsageError, InputError, BusError) as error:
         return fail(error)
+    keys = named(judged, workload)
     if len(keys) > 1:
         return fail(UsageError(f"{workload} may be {' or '.join(keys[:5])}: write one of them"))
     if not judged and not refused:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
-from kinema_core.events import ContainerRequests, Event, ForecastMade, ForecastRefused, Workload, WorkloadJudged
+from kinema_cli.recommend.table import MEBIBYTE
+from kinema_core.events import ContainerRequests, ForecastMade, ForecastRefused, Workload, WorkloadJudged
 from kinema_core.model.cluster import Cluster, fold
 from kinema_core.runtime.bus import Bus, Stored
 from kinema_core.runtime.follow import Follower
@@ -19,7 +20,6 @@ from kinema_predictor.logic.retrace import Trace, retrace
 from kinema_predictor.service import usage_past
 from kinema_predictor.threads import one_thread
 
-_MEBIBYTE: Final = 2**20
 _PATCHED: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
 
 
@@ -35,26 +35,19 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
         return any(amount != self.found.requests.get(name) for name, amount in self.found.recommended.items())
 
 
-async def read_judgements(bus: Bus) -> dict[str, Judgement]:
-    """Return the newest judgement of each workload by its key; those of workloads that are gone are among them."""
+async def read_judgements(bus: Bus) -> tuple[dict[str, Judgement], dict[str, ForecastRefused]]:
+    """Return the newest judgement of each workload, and why the newest forecast leaves workloads as they are, by key.
+
+    Judgements of workloads that are gone are among them.
+    """
     newest: dict[str, Judgement] = {}
-    async for event, made in _forecasts(bus):
-        newest |= {one.workload: Judgement(judged=event.time, found=one) for one in made.judged}
-    return {key: newest[key] for key in sorted(newest)}
-
-
-async def read_refusals(bus: Bus) -> dict[str, ForecastRefused]:
-    """Return why plans change nothing of workloads, by key, as the newest forecast says."""
-    newest: dict[str, ForecastRefused] = {}
-    async for _, made in _forecasts(bus):
-        newest = {one.workload: one for one in made.refused}
-    return newest
-
-
-async def _forecasts(bus: Bus) -> AsyncIterator[tuple[Event, ForecastMade]]:
+    refused: dict[str, ForecastRefused] = {}
     async for item in bus.read("LOG", kinds=("forecast-made",)):
         if isinstance(item, Stored) and isinstance(item.event.body, ForecastMade):
-            yield item.event, item.event.body
+            made = item.event.body
+            newest |= {one.workload: Judgement(judged=item.event.time, found=one) for one in made.judged}
+            refused = {one.workload: one for one in made.refused}
+    return {key: newest[key] for key in sorted(newest)}, refused
 
 
 async def read_traces(bus: Bus, one: Judgement) -> dict[str, Trace]:
@@ -129,5 +122,5 @@ def _quantity(name: str, amount: int, most: int | None) -> str:
     """Return millicores, or bytes in whole Mi, rounded up where the limits leave room for that."""
     if name == "cpu":
         return f"{amount}m"
-    whole = -(-amount // _MEBIBYTE)
-    return f"{whole}Mi" if most is None or whole * _MEBIBYTE <= most else str(amount)
+    whole = -(-amount // MEBIBYTE)
+    return f"{whole}Mi" if most is None or whole * MEBIBYTE <= most else str(amount)
