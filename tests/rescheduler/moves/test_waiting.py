@@ -143,6 +143,20 @@ async def test_a_node_waits_until_the_pod_that_was_evicted_from_it_has_another()
     await world.aborts("pod-waits", "old", "to")
     assert len(world.intents("evict")) == 1
     assert world.intents("delete") == []
+    assert world.verdicts()["skip/StatefulSet/shop/db"] == "unschedulable"
+
+
+async def test_a_pod_whose_planned_place_was_taken_may_move_with_the_next_plan() -> None:
+    """A stranger came to the last open node with room as it was evicted: that is no rule, and others may be found."""
+    before = cluster(node("old"), node("to", cpu=1000), stateful("db", ["old", "to"], cpu=400))
+    world = World(before, plan_for(before, offers(), to={"shop/db-0": "to"}, delete=["old"]))
+
+    def come() -> None:
+        world.memory.pods["shop/one"] = pod("one", node="to", cpu=500, created=world.clock.now())
+
+    world.once(lambda: bool(world.intents("evict")), come)
+    await world.aborts("pod-waits", "old", "to")
+    assert world.verdicts().keys() == {ABORT}
 
 
 async def test_an_emptied_node_waits_for_the_last_pod_of_a_roll() -> None:

@@ -20,6 +20,7 @@ from kinema_rescheduler.moves.decision import (
 )
 from kinema_rescheduler.moves.quotas import claimed
 from kinema_rescheduler.moves.surge import asking, refused
+from kinema_rescheduler.moves.waiting import elsewhere
 from kinema_rescheduler.moves.workloads import WorkloadMoves
 from kinema_rescheduler.names import unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
@@ -41,8 +42,8 @@ def evict(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDeci
     if uid not in ctx.cluster.pods_by_uid and ready_pods >= wanted:
         return OVER
     pod = homeless(ctx, movers, progress) if uid not in ctx.cluster.pods_by_uid else None
-    if pod is not None:  # on a node that is closed it may fit
-        return MoveDecision(ctx.give_up(POD_WAITS, f"kube-scheduler finds no node for {pod.key}, evicted before"))
+    if pod is not None:
+        return _make_way(ctx, movers, pod)
     if movers.workload is not None and refused(ctx, movers.workload, progress) and not _ending_beside(ctx, movers.key):
         detail = f"{movers.key}: the place of an evicted pod is taken: {movers.workload.refused}"
         return MoveDecision(ctx.give_up(POD_WAITS, detail))  # perhaps by a daemon's pod on a node of this plan
@@ -50,6 +51,17 @@ def evict(ctx: ExecutionContext, movers: WorkloadMoves, number: int) -> MoveDeci
         detail = f"{ready_pods} of {wanted} pods are Ready after an eviction"
         return never_ready(ctx, movers, detail)
     return WAIT
+
+
+def _make_way(ctx: ExecutionContext, movers: WorkloadMoves, pod: Pod) -> MoveDecision:
+    """End the plan for an evicted pod without a node: on one that is closed it may fit.
+
+    Where an open node has room, kube-scheduler has a rule that no object shows, or others keep the pod away: the next
+    plan would evict it again for nothing, so its workload is left alone.
+    """
+    detail = f"kube-scheduler finds no node for {pod.key}, evicted before"
+    left = skip(ctx, movers, "unschedulable", detail).bodies if elsewhere(ctx, pod) else ()
+    return MoveDecision((*left, *ctx.give_up(POD_WAITS, detail)))
 
 
 def _ending_beside(ctx: ExecutionContext, workload: str) -> bool:

@@ -42,7 +42,7 @@ def kept_waiting(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
     for pod in _waiting(ctx):
         home = _home(ctx, pod, closed)
         why = _reason(ctx, pod, home)
-        if why and not _elsewhere(ctx, pod):
+        if why and not elsewhere(ctx, pod):
             return ctx.give_up(POD_WAITS, f"{pod.key} {why}")
         if home and _is_last(ctx, pod):
             roll = skip_id(ctx.cluster.workload_key_of(pod))
@@ -158,7 +158,7 @@ def _asked_for(ctx: ExecutionContext, key: str) -> bool:
     return ctx.progress(unit_id("evict", key, number)) is not None or unfinished(ctx, key, number)
 
 
-def _elsewhere(ctx: ExecutionContext, pod: Pod) -> bool:
+def elsewhere(ctx: ExecutionContext, pod: Pod) -> bool:
     """Return whether an open node has room: then it is something else that keeps the pod waiting."""
     return any(_would_take(ctx, node, pod) for node in ctx.cluster.nodes)
 
