@@ -32,10 +32,10 @@ from kinema_core.events import (
     Pod,
 )
 from kinema_core.runtime.bus import Bus, Stored
+from kinema_core.runtime.collector import spare_the_collector
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.nats_bus import connect
-from kinema_core.runtime.run import spare_the_collector
 from kinema_core.runtime.serve import serve
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout, setup

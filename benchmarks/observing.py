@@ -22,8 +22,8 @@ from tests.controlplane.plane import ControlPlane, Options, running
 from benchmarks.etcd_objects import Writer, changed, node, pod
 from benchmarks.machine import peak_rss_mib
 from kinema_core.runtime.clock import SystemClock
+from kinema_core.runtime.collector import spare_the_collector
 from kinema_core.runtime.health import Health
-from kinema_core.runtime.run import spare_the_collector
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_kubernetes.client import connect
 from kinema_observer.adapters.reflector import Patience

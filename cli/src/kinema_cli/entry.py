@@ -15,7 +15,9 @@ def run() -> None:
     began = time.monotonic()  # a time limit counts from here, before anything is imported
     try:
         from kinema_cli.main import app
+        from kinema_core.runtime.collector import spare_the_collector
 
+        spare_the_collector()
         plugin = Path(sys.argv[0]).name.startswith("kubectl-")
         app(prog_name="kubectl kinema" if plugin else "kinema", obj=began)
     except KeyboardInterrupt:

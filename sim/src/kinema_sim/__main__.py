@@ -12,13 +12,16 @@ import signal
 import sys
 from pathlib import Path
 
-from kinema_core.runtime import starter
-from kinema_kubernetes.client import connect
-from kinema_kubernetes.errors import KubernetesError
-from kinema_sim.cluster import Cluster
-from kinema_sim.front.kwok import KwokNodes
-from kinema_sim.front.server import Server, write_kubeconfig
-from kinema_sim.scenarios.registry import SCENARIOS
+from kinema_core.runtime.collector import quick_imports
+
+with quick_imports():
+    from kinema_core.runtime import starter
+    from kinema_kubernetes.client import connect
+    from kinema_kubernetes.errors import KubernetesError
+    from kinema_sim.cluster import Cluster
+    from kinema_sim.front.kwok import KwokNodes
+    from kinema_sim.front.server import Server, write_kubeconfig
+    from kinema_sim.scenarios.registry import SCENARIOS
 
 
 def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:

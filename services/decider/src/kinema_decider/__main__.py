@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from kinema_core.runtime.run import Runtime, run_service
-from kinema_core.runtime.serve import serve
-from kinema_decider.service import NAME, Decider
-from kinema_decider.settings import Settings
+from kinema_core.runtime.collector import quick_imports
+
+with quick_imports():
+    from kinema_core.runtime.run import Runtime, run_service
+    from kinema_core.runtime.serve import serve
+    from kinema_decider.service import NAME, Decider
+    from kinema_decider.settings import Settings
 
 
 async def start(settings: Settings, runtime: Runtime) -> None:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import random
 
-import uvloop
+from kinema_core.runtime.collector import quick_imports
 
-from kinema_core.runtime.run import Runtime, ServiceError, run_service
-from kinema_kubernetes.client import Client, connect
-from kinema_kubernetes.errors import SetupError
-from kinema_observer.adapters.metrics import MetricsApi
-from kinema_observer.adapters.prometheus import Prometheus, PrometheusUsage
-from kinema_observer.adapters.reflector import Patience
-from kinema_observer.adapters.source import KubernetesSource
-from kinema_observer.errors import AnotherClusterError, PrometheusError
-from kinema_observer.metrics import show_ages
-from kinema_observer.sampling import MeteredUsage, UsageSampler, UsageSource
-from kinema_observer.service import Observer
-from kinema_observer.settings import Settings
+with quick_imports():
+    import uvloop
+
+    from kinema_core.runtime.run import Runtime, ServiceError, run_service
+    from kinema_kubernetes.client import Client, connect
+    from kinema_kubernetes.errors import SetupError
+    from kinema_observer.adapters.metrics import MetricsApi
+    from kinema_observer.adapters.prometheus import Prometheus, PrometheusUsage
+    from kinema_observer.adapters.reflector import Patience
+    from kinema_observer.adapters.source import KubernetesSource
+    from kinema_observer.errors import AnotherClusterError, PrometheusError
+    from kinema_observer.metrics import show_ages
+    from kinema_observer.sampling import MeteredUsage, UsageSampler, UsageSource
+    from kinema_observer.service import Observer
+    from kinema_observer.settings import Settings
 
 
 async def start(settings: Settings, runtime: Runtime) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from kinema_core.runtime.run import Runtime, run_service
-from kinema_core.runtime.serve import serve
-from kinema_optimizer.process.client import InChild
-from kinema_optimizer.service import Optimizer
-from kinema_optimizer.settings import NAME, Settings
+from kinema_core.runtime.collector import quick_imports
+
+with quick_imports():
+    from kinema_core.runtime.run import Runtime, run_service
+    from kinema_core.runtime.serve import serve
+    from kinema_optimizer.process.client import InChild
+    from kinema_optimizer.service import Optimizer
+    from kinema_optimizer.settings import NAME, Settings
 
 
 async def start(settings: Settings, runtime: Runtime) -> None:

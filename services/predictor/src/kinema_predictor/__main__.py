@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from kinema_core.runtime.run import Runtime, run_service
-from kinema_core.runtime.serve import serve
-from kinema_predictor.service import NAME, Predictor
-from kinema_predictor.settings import Settings
+from kinema_core.runtime.collector import quick_imports
+
+with quick_imports():
+    from kinema_core.runtime.run import Runtime, run_service
+    from kinema_core.runtime.serve import serve
+    from kinema_predictor.service import NAME, Predictor
+    from kinema_predictor.settings import Settings
 
 
 async def start(settings: Settings, runtime: Runtime) -> None:

@@ -6,21 +6,24 @@ from contextlib import AsyncExitStack
 from os import getpid
 from socket import gethostname
 
-from kinema_core.runtime.run import Runtime, ServiceError, run_service
-from kinema_kubernetes import client
-from kinema_kubernetes.claim import ClusterClaim
-from kinema_kubernetes.errors import SetupError
-from kinema_rescheduler.errors import PermanentError
-from kinema_rescheduler.journal.decisions import NAME
-from kinema_rescheduler.kubernetes.events import KubernetesEvents
-from kinema_rescheduler.kubernetes.fenced import connect
-from kinema_rescheduler.kubernetes.janitor import Janitor
-from kinema_rescheduler.kubernetes.landing import LandingKeeper
-from kinema_rescheduler.kubernetes.writer import KubernetesWriter
-from kinema_rescheduler.leadership.fence import Fence
-from kinema_rescheduler.providers.open import open_provider
-from kinema_rescheduler.service import Dependencies, Rescheduler
-from kinema_rescheduler.settings import Settings
+from kinema_core.runtime.collector import quick_imports
+
+with quick_imports():
+    from kinema_core.runtime.run import Runtime, ServiceError, run_service
+    from kinema_kubernetes import client
+    from kinema_kubernetes.claim import ClusterClaim
+    from kinema_kubernetes.errors import SetupError
+    from kinema_rescheduler.errors import PermanentError
+    from kinema_rescheduler.journal.decisions import NAME
+    from kinema_rescheduler.kubernetes.events import KubernetesEvents
+    from kinema_rescheduler.kubernetes.fenced import connect
+    from kinema_rescheduler.kubernetes.janitor import Janitor
+    from kinema_rescheduler.kubernetes.landing import LandingKeeper
+    from kinema_rescheduler.kubernetes.writer import KubernetesWriter
+    from kinema_rescheduler.leadership.fence import Fence
+    from kinema_rescheduler.providers.open import open_provider
+    from kinema_rescheduler.service import Dependencies, Rescheduler
+    from kinema_rescheduler.settings import Settings
 
 
 async def start(settings: Settings, runtime: Runtime) -> None:

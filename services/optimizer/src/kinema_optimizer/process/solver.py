@@ -16,18 +16,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import BinaryIO, Final
 
+from kinema_core.runtime.collector import quick_imports, spare_the_collector
 from kinema_core.runtime.faultpoint import faultpoint, register
-from kinema_core.runtime.nats_work import connect_work
-from kinema_core.runtime.run import spare_the_collector
-from kinema_optimizer.planning.planner import PRICING_SHARE
-from kinema_optimizer.problem.solution import Progress, incumbent_report
-from kinema_optimizer.process.client import read_message, write_message
-from kinema_optimizer.process.job import Alive, Ended, Job, solve, unpack
-from kinema_optimizer.process.sharing import RemotePool
-from kinema_optimizer.search.kernels import ready, warm
-from kinema_optimizer.search.neighborhood import TaskPool, ThreadPool
-from kinema_optimizer.settings import NAME
-from kinema_optimizer.solvers.stopping import ClockStop, Deadline, StopReason
+
+with quick_imports():
+    from kinema_core.runtime.nats_work import connect_work
+    from kinema_optimizer.planning.planner import PRICING_SHARE
+    from kinema_optimizer.problem.solution import Progress, incumbent_report
+    from kinema_optimizer.process.client import read_message, write_message
+    from kinema_optimizer.process.job import Alive, Ended, Job, solve, unpack
+    from kinema_optimizer.process.sharing import RemotePool
+    from kinema_optimizer.search.kernels import ready, warm
+    from kinema_optimizer.search.neighborhood import TaskPool, ThreadPool
+    from kinema_optimizer.settings import NAME
+    from kinema_optimizer.solvers.stopping import ClockStop, Deadline, StopReason
 
 _EVERY_SECONDS: Final = 1.0
 _RESOURCES: Final = 3

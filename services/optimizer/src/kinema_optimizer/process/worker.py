@@ -12,20 +12,23 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Final, TypeVar
 
-import structlog
+from kinema_core.runtime.collector import quick_imports
 
-from kinema_core.runtime.bus import BusError, BusUnavailableError
-from kinema_core.runtime.faultpoint import faultpoint, register
-from kinema_core.runtime.framing import FramingError, Manifest
-from kinema_core.runtime.nats_work import connect_work
-from kinema_core.runtime.run import Runtime, run_service
-from kinema_core.runtime.work import Item, WorkQueue
-from kinema_optimizer.errors import WireError
-from kinema_optimizer.problem.instance import Instance
-from kinema_optimizer.process.sharing import ContextData, TaskResult, context_in, encode, item_in, problem_in
-from kinema_optimizer.search.kernels import warm
-from kinema_optimizer.search.neighborhood import SearchContext, improve
-from kinema_optimizer.settings import NAME, Settings
+with quick_imports():
+    import structlog
+
+    from kinema_core.runtime.bus import BusError, BusUnavailableError
+    from kinema_core.runtime.faultpoint import faultpoint, register
+    from kinema_core.runtime.framing import FramingError, Manifest
+    from kinema_core.runtime.nats_work import connect_work
+    from kinema_core.runtime.run import Runtime, run_service
+    from kinema_core.runtime.work import Item, WorkQueue
+    from kinema_optimizer.errors import WireError
+    from kinema_optimizer.problem.instance import Instance
+    from kinema_optimizer.process.sharing import ContextData, TaskResult, context_in, encode, item_in, problem_in
+    from kinema_optimizer.search.kernels import warm
+    from kinema_optimizer.search.neighborhood import SearchContext, improve
+    from kinema_optimizer.settings import NAME, Settings
 
 T = TypeVar("T")
 
