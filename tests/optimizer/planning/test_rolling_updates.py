@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.optimizer.planned import replanned
 from tests.optimizer.planning.test_plans import actions, forecast, placement, plan
 from tests.support.builders import (
     NOW,
@@ -121,3 +122,36 @@ def test_a_rolling_update_moves_the_whole_workload_or_nobody() -> None:
     assert actions(found) == {"n1": "keep", "n2": "delete"}
     assert [one.strategy for one in found.placements if one.pod.startswith("shop/web")] == ["rolling", "rolling"]
     assert (found.moves, found.restarts) == (1, 1)
+
+
+ROLLING = {"kinema.io/strategy": "rolling"}
+
+
+def test_a_node_is_emptied_by_moves_between_nodes_that_stay_beside_a_rolling_update() -> None:
+    """Its pod has room once another one has left the node, which goes to one that stays as well."""
+    sold = offer("m1", cpu=1000, price=50_000)
+    state = cluster(
+        [node(f"n{n}", machine="m1", cpu=1000) for n in (1, 2, 3)],
+        pod("first", node="n1", cpu=600),
+        pod("second", node="n2", cpu=100),
+        deployed("small", ["n2"], cpu=300),
+        deployed("web", ["n3"], cpu=700, annotations=ROLLING),
+    )
+    found = plan(state, (sold,))
+    assert actions(found) == {"n1": "keep", "n2": "keep", "n3": "delete"}
+    assert {one.pod: one.to for one in found.placements if one.to != one.source} == {
+        "shop/small-0": "n1",
+        "shop/web-0": "n2",
+    }
+    assert replanned(found, state, (sold,)) == found
+
+
+def test_a_rolling_update_that_needs_its_own_room_empties_no_node() -> None:
+    """Both pods fit on one node, but not beside the copy that is there until a new one is Ready."""
+    state = cluster(
+        [node(f"n{n}", machine="m1", cpu=1000) for n in (1, 2)],
+        deployed("web", ["n1", "n2"], cpu=500, annotations=ROLLING),
+    )
+    found = plan(state, (offer("m1", cpu=1000, price=50_000, available=0),))
+    assert set(actions(found).values()) == {"keep"}
+    assert (found.moves, found.restarts) == (0, 0)

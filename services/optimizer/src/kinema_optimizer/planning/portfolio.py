@@ -2,9 +2,10 @@
 
 1. `ExactModel`: a few dozen pods, with every rule between pods. It ends early where it proves nothing soon.
 2. `AggregatedModel`: pods by class, without rules between pods, as far as branch and bound ends in time.
-3. `Search`: any size, with a certified bound; where no result before is optimal.
-4. `ExactBelow`: the exact model again, for less than the best result so far.
-5. `Relocation`: the exact model for an autoscale iteration that may move running pods.
+3. `ExactRolls`: the exact model with rolling updates, if their moves have an order.
+4. `Search`: any size, with a certified bound; where no result before is optimal.
+5. `ExactBelow`: the exact model again, for less than the best result so far.
+6. `Relocation`: the exact model for an autoscale iteration that may move running pods.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kinema_optimizer.exact.first_fit import starts
 from kinema_optimizer.exact.model import ExactInstance
 from kinema_optimizer.exact.solve import ExactResult, solve_below, solve_exact
 from kinema_optimizer.planning.ordered_search import is_tested, search_in_order
-from kinema_optimizer.planning.ordering import key_of
+from kinema_optimizer.planning.ordering import key_of, order_once
 from kinema_optimizer.planning.plan import Outcome, node_cost, nothing, of_names, of_packing
 from kinema_optimizer.planning.preferences import preferred
 from kinema_optimizer.planning.redundancy import arranged, redundant
@@ -37,12 +38,12 @@ from kinema_optimizer.request.objective import MICRO, SLACK, ObjectiveKey
 from kinema_optimizer.search import kernels
 from kinema_optimizer.search.drain import drain
 from kinema_optimizer.search.search import SearchOptions, search, start_as_is
-from kinema_optimizer.solvers.stopping import BEGIN, DRAIN, KERNELS, LOAD, StopRule
+from kinema_optimizer.solvers.stopping import BEGIN, DRAIN, KERNELS, LOAD, ORDER, StopRule
 
 SOON: Final = 2000
 """Callbacks of the solver after which the exact model's least cost is not waited for."""
 SEARCHED: Final = 0.3
-"""Part of the time for the search where the exact model goes on from what it found."""
+"""Part of the time for one of search and exact model where the other goes on from what it found."""
 SEARCH: Final = "assignment bound, column generation, neighborhood search"
 UNSEARCHED: Final = "none: the time was over"
 DRAINED: Final = "first fit on free room: the time for a search was over"
@@ -134,6 +135,29 @@ class AggregatedModel:
         return [SolverResult(outcome, found.lower_bound, found.proven, found.method)]
 
 
+class ExactRolls:
+    """The exact model where workloads only move by rolling update, for which it counts no second copies.
+
+    So a result without an order is none. The aggregated model has no moves between nodes that stay, and where it
+    proves the least cost, a plan with fewer moves may have some; the search weighs no rolling updates at all.
+    """
+
+    def applies(self, to: Portfolio) -> bool:
+        """See `Method`."""
+        return to.rolling is not None and not any(to.is_still(one) for one in to.results)
+
+    def solve(self, to: Portfolio) -> Iterable[SolverResult]:
+        """See `Method`."""
+        assert to.rolling is not None, "the method applies"
+        with to.stop.part(SEARCHED):
+            results = to.solve_exact(to.rolling, hurried=True)
+        for found in results:
+            over = to.stop.noted(ORDER)
+            plan, stuck = (None, {}) if over(ORDER) else order_once(to.problem, found.outcome, over)
+            if plan is not None and not stuck:
+                yield replace(found, plan=plan, exact=None)
+
+
 class Search:
     """The anytime search, for the time that the models before leave without a proof."""
 
@@ -183,7 +207,14 @@ class Relocation:
         return [] if instance is None else to.solve_exact(instance, least_moves=True)
 
 
-METHODS: Final[tuple[Method, ...]] = (ExactModel(), AggregatedModel(), Search(), ExactBelow(), Relocation())
+METHODS: Final[tuple[Method, ...]] = (
+    ExactModel(),
+    AggregatedModel(),
+    ExactRolls(),
+    Search(),
+    ExactBelow(),
+    Relocation(),
+)
 
 
 class Portfolio:
@@ -300,6 +331,13 @@ class Portfolio:
         return None if self.problem.updates else exact_instance(self.problem.question, self.problem.sites)
 
     @cached_property
+    def rolling(self) -> ExactInstance | None:
+        """Return the exact instance where a workload only moves by rolling; None where none does, or if too large."""
+        problem, question = self.problem, self.problem.question
+        concerned = problem.updates and not problem.resizes and question.mode == "reschedule"
+        return exact_instance(question, problem.sites) if concerned else None
+
+    @cached_property
     def dense_starts(self) -> tuple[Solution, ...]:
         """First solutions of the aggregated model, best first."""
         return starts(self.problem.problem)
@@ -341,6 +379,10 @@ class Portfolio:
         else:
             proven = result.optimal and self.options.move_price is None
         return proven and not key_of(self.problem, result.outcome).over_limit
+
+    def is_still(self, result: SolverResult) -> bool:
+        """Return whether a result is optimal and moves nothing."""
+        return self.is_optimal(result) and not result.outcome.targets and not result.outcome.updates
 
     def _best(self) -> SolverResult:
         """Return the best result; where moves have no price, costs within 1/SLACK of the least count as equal."""
