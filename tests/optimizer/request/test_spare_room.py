@@ -1,4 +1,7 @@
-"""By default a plan leaves room for one more of the largest pods in every zone, where there is that room now."""
+"""A plan leaves room for one more of the largest pods in every zone, where there is that room now.
+
+By default pods that take more than 3% of their zone do not count.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,13 @@ from kinema_core.model.resources import fits
 from kinema_optimizer.planning.planner import plan_for
 from kinema_optimizer.request.headroom import LEFT
 from kinema_optimizer.request.spare_room import SpareRoom, room_to_leave
+from kinema_optimizer.settings import PlanningSettings
 
 ON_SALE = (
     offer("m2", zone="a", cpu=2000, memory=8 * 1024, price=90_000),
     offer("m4", zone="a", cpu=4000, memory=16 * 1024, price=170_000),
 )
-DEFAULT = unguarded(headroom=1)
+ROOM = unguarded(headroom=1, max_headroom_fraction=1.0)
 
 
 def wide() -> Cluster:
@@ -25,17 +29,17 @@ def wide() -> Cluster:
     return cluster(node("n1"), node("n2"), *deployed("web", ["n1", "n2"], cpu=1500))
 
 
-def rooms(state: Cluster, count: int = 1) -> list[tuple[str, int]]:
+def rooms(state: Cluster, count: int = 1, fraction: float = 1.0) -> list[tuple[str, int]]:
     """Zone and CPU of each placeholder."""
-    made = room_to_leave(state, NOW, SpareRoom(count))
+    made = room_to_leave(state, NOW, SpareRoom(count, fraction=fraction))
     return [(one.name.removeprefix(LEFT).rpartition("-")[0], one.requests["cpu"]) for one in made]
 
 
 def test_plan_leaves_room_for_one_more() -> None:
-    """Both pods fill three of four cores; the plan without headroom leaves one core, the default leaves 1.5."""
+    """Both pods fill three of four cores; the plan without headroom leaves one core, one with it 1.5."""
     full = planned(wide(), ON_SALE, settings=unguarded())
     assert full.cost.after == 0.17
-    kept = planned(wide(), ON_SALE, settings=DEFAULT)
+    kept = planned(wide(), ON_SALE, settings=ROOM)
     assert kept.cost.after > full.cost.after
     assert kept.cost.after < kept.cost.before
     assert {one.pod.partition("/")[0] for one in kept.placements} == {"shop"}
@@ -45,7 +49,7 @@ def test_plan_leaves_room_for_one_more() -> None:
 
 def test_plan_states_what_it_costs() -> None:
     """As for any other rule, the price is what the bound falls by without it."""
-    plan = plan_for(wide(), ON_SALE, now=NOW, settings=DEFAULT)
+    plan = plan_for(wide(), ON_SALE, now=NOW, settings=ROOM)
     prices = {one.constraint: one.usd_per_hour for one in plan.constraint_costs}
     assert prices == {"headroom": pytest.approx(plan.cost.after - 0.17)}
 
@@ -65,11 +69,41 @@ def test_room_is_as_large_as_the_largest_pod_for_which_there_is_some() -> None:
     assert rooms(state, count=0) == []
 
 
+def test_pods_that_take_a_large_share_of_the_zone_do_not_count() -> None:
+    """Of eight cores in zone a, 3000m are 37.5%, 800m are 10% and 100m are 1.25%; a share is inclusive."""
+    state = cluster(
+        node("a1"),
+        node("a2"),
+        *deployed("large", ["a1"], cpu=3000),
+        *deployed("small", ["a2"], cpu=800),
+        *deployed("tiny", ["a2"], cpu=100),
+    )
+    assert rooms(state) == [("a", 3000)]
+    assert rooms(state, fraction=0.3) == [("a", 800)]
+    assert rooms(state, fraction=0.1) == [("a", 800)]
+    assert rooms(state, fraction=0.09) == [("a", 100)]
+    assert rooms(state, fraction=0.01) == []
+
+
+def test_memory_counts_as_a_share_too() -> None:
+    """A pod with little CPU and half of the zone's memory is a large one."""
+    state = cluster(node("n1"), *deployed("cache", ["n1"], cpu=100, memory=8 * 1024))
+    assert rooms(state) == [("a", 100)]
+    assert rooms(state, fraction=0.4) == []
+
+
+def test_by_default_no_node_is_kept_for_a_pod_that_takes_much_of_the_cluster() -> None:
+    """Room for a pod of 1.5 cores would keep half of a cluster of eight; nothing that runs needs it."""
+    assert PlanningSettings().max_headroom_fraction == 0.03
+    plan = planned(wide(), ON_SALE, settings=unguarded(headroom=1))
+    assert (plan.cost.after, plan.figures.get("placeholders")) == (0.17, None)
+
+
 def test_a_full_cluster_gets_no_node_for_it() -> None:
     """Where no room is, none is left, and nothing is bought."""
     state = cluster(node("n1"), *deployed("web", ["n1", "n1"], cpu=2000))
     assert rooms(state) == []
-    plan = planned(state, ON_SALE, settings=DEFAULT)
+    plan = planned(state, ON_SALE, settings=ROOM)
     assert (plan.cost.after, plan.moves) == (plan.cost.before, 0)
 
 
@@ -77,7 +111,7 @@ def test_a_cluster_that_is_as_small_as_can_be_stays_as_it_is() -> None:
     """Its room is left: no pod moves, and the plan is not one for room, which would not wait for approval."""
     state = cluster(node("n1"), *deployed("web", ["n1", "n1"], cpu=1200))
     assert rooms(state) == [("a", 1200)]
-    plan = plan_for(state, ON_SALE, now=NOW, settings=DEFAULT, stop=Unpriced(40))
+    plan = plan_for(state, ON_SALE, now=NOW, settings=ROOM, stop=Unpriced(40))
     assert (plan.purpose, plan.moves, plan.cost.after) == ("saving", 0, plan.cost.before)
 
 

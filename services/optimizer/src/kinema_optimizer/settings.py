@@ -57,6 +57,9 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     piece on a node; it buys none where there is none. Pods count that request only CPU and memory. Not where the window
     names `headroom` or `usable` is set, nor while pending pods could use the room. 0: none is left, and pods that come
     may preempt others of a lower priority."""
+    max_headroom_fraction: float = 0.03
+    """Largest share of a zone's CPU or memory that one of these pods may request: room for a larger one, which no plan
+    would give up again, would cost as much of the zone. 1: pods of any size count."""
     transition_seconds: float = 300.0
     """Time, beyond the boot, for which a node that is deleted and bought back costs twice. Room for replicas that the
     forecast expects sooner than this pays (`ahead_hours` of the predictor) is kept. The decider needs the same
@@ -135,6 +138,7 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             ("move_price_usd", 0, MOST_PRICE),
             ("headroom", 0, _MOST_HEADROOM),
             ("max_moves", 0, _MOST_MOVES),
+            ("max_headroom_fraction", 0, 1),
             ("max_moves_fraction", 0, 1),
             ("expected_use_fraction", 0, 0.9),
             ("min_savings_fraction", 0, 1),

@@ -146,7 +146,8 @@ class Request:
         settings = self.settings
         if self.mode != "reschedule" or objective.headroom or settings.usable is not None or raised(forecasts):
             return ()
-        asked = SpareRoom(settings.headroom, objective.percent, settings.mobility)
+        fraction = settings.max_headroom_fraction
+        asked = SpareRoom(settings.headroom, objective.percent, fraction, settings.mobility)
         return room_to_leave(cluster, self.now, asked)
 
     def _most_moves(self) -> int | None:

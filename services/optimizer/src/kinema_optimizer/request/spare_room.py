@@ -1,14 +1,16 @@
 """Room that a cluster has and a plan leaves it: for one more of the largest pods in every zone.
 
 It is asked for only where a node has it now: as large as the largest pod of the zone for which there is room. So no
-plan buys a node for a cluster that is full, and one with room for small pods alone keeps that.
+plan buys a node for a cluster that is full, and one with room for small pods alone keeps that. Pods that take a large
+share of the zone do not count: room for one would be paid for by the hour, to spare the next one the time of a boot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from fractions import Fraction
 from typing import Final
 
 import msgspec
@@ -36,6 +38,8 @@ class SpareRoom:
     """Pods of the largest size in each zone; 0: no room is left."""
     percent: int = 100
     """Ceiling on every node's CPU and memory utilization."""
+    fraction: float = 1.0
+    """Largest share of a zone's CPU or memory that the room for one pod may take."""
     options: MobilityOptions = field(default_factory=MobilityOptions)
 
 
@@ -52,7 +56,7 @@ def room_to_leave(cluster: Cluster, now: datetime, asked: SpareRoom) -> tuple[Po
     rooms = [room for there in zones.values() for _, room in there]
     if any(pod.node is None and any(fits(pod.requests, room) for room in rooms) for pod in listed(cluster)):
         return ()
-    return tuple(pod for zone in sorted(zones) for pod in _in_zone(cluster, zone, zones[zone], asked.count))
+    return tuple(pod for zone in sorted(zones) for pod in _in_zone(cluster, zone, zones[zone], asked))
 
 
 def _keeps_away(node: Node) -> bool:
@@ -65,20 +69,21 @@ def _under(room: Amounts, node: Node, percent: int) -> Amounts:
     return FrozenMap({**room, **{name: room[name] - amount for name, amount in above.items()}})
 
 
-def _in_zone(cluster: Cluster, zone: str, there: Iterable[tuple[Node, Amounts]], count: int) -> Iterator[Pod]:
-    nodes = list(there)
+def _in_zone(cluster: Cluster, zone: str, nodes: Sequence[tuple[Node, Amounts]], asked: SpareRoom) -> Iterator[Pod]:
     has = np.array([[room.get(name, 0) for name in (*_SIZED, "pods")] for _, room in nodes], dtype=np.int64)
     whole = np.maximum(1, [sum(node.allocatable.get(name, 0) for node, _ in nodes) for name in _SIZED])
     sizes = {
         tuple(pod.requests.get(name, 0) for name in _SIZED) for node, _ in nodes for pod in _ordinary(cluster, node)
     }
     # What takes the larger share of the zone's CPU or memory is larger.
-    for size in sorted(sizes, key=lambda size: (max(np.array(size) / whole), size), reverse=True):
-        if (has >= (*size, 1)).all(axis=1).any():
+    shares = {size: max(Fraction(size[i], int(whole[i])) for i in range(len(_SIZED))) for size in sizes}
+    limit = Fraction(str(asked.fraction))
+    for size in sorted(sizes, key=lambda size: (shares[size], size), reverse=True):
+        if shares[size] <= limit and (has >= (*size, 1)).all(axis=1).any():
             amounts = FrozenMap({name: amount for name, amount in zip(_SIZED, size, strict=True) if amount})
-            found = sum(times(FrozenMap({**amounts, "pods": 1}), room, count) for _, room in nodes)
+            found = sum(times(FrozenMap({**amounts, "pods": 1}), room, asked.count) for _, room in nodes)
             rules = _pinned(zone)
-            for pod in placeholders(f"{LEFT}{zone}-", amounts, min(count, found)):
+            for pod in placeholders(f"{LEFT}{zone}-", amounts, min(asked.count, found)):
                 yield msgspec.structs.replace(pod, rules=rules)
             return
 
