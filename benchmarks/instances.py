@@ -24,7 +24,7 @@ from kinema_optimizer.problem.instance import Instance
 MEBIBYTE: Final = 2**20
 PODS_PER_NODE: Final = 110
 
-_GPU_MICRO_USD: Final = {
+GPU_MICRO_USD: Final = {
     "A10": 750_000,
     "G2": 1_000_000,
     "G3": 1_500_000,
@@ -77,7 +77,7 @@ def _trace_node(row: dict[str, str]) -> MachineType:
     cpu, mebibytes, gpus, model = int(row["cpu_milli"]), int(row["memory_mib"]), int(row["gpu"]), row["model"]
     name = f"{model or 'cpu'}-{cpu // 1000}-{mebibytes // 1024}" + (f"-x{gpus}" if gpus else "")
     base = machine_type(name, vcpu=cpu // 1000, gib=mebibytes // 1024, label=model)
-    price = base.micro_usd_per_hour + gpus * _GPU_MICRO_USD.get(model, 0)
+    price = base.micro_usd_per_hour + gpus * GPU_MICRO_USD.get(model, 0)
     return replace(base, micro_usd_per_hour=price, amounts=(cpu, mebibytes * MEBIBYTE, gpus * 1000))
 
 
@@ -123,7 +123,7 @@ def openb_scene(pods_csv: Path, nodes_csv: Path, *, gpu: bool = False, running: 
     fleet = (
         [types[machine.name] for machine in _trace_nodes(nodes_csv)]
         if gpu
-        else _fleet([types[name] for name in _N2_FLEET], classes, share=0.61, seed=seed)
+        else fleet_of([types[name] for name in _N2_FLEET], classes, share=0.61, seed=seed)
     )
     return Scene(resources, tuple(classes), tuple(machines), tuple(spread(classes, fleet, reserve=machines, seed=seed)))
 
@@ -131,15 +131,17 @@ def openb_scene(pods_csv: Path, nodes_csv: Path, *, gpu: bool = False, running: 
 _N2_FLEET: Final = ("n2-standard-64", "n2-standard-80", "n2-standard-96", "n2-standard-96", "n2-highmem-80")
 
 
-def _fleet(types: list[MachineType], classes: list[PodClass], *, share: float, seed: int) -> list[MachineType]:
-    """Machines of these types in a seeded order until the pods request `share` of their CPU."""
+def fleet_of(
+    types: list[MachineType], classes: list[PodClass], *, share: float, seed: int, resource: int = 0
+) -> list[MachineType]:
+    """Machines of these types in a seeded order until the pods request `share` of their CPU, or of another resource."""
     draw = random.Random(seed)
-    wanted = sum(one.requests[0] * one.count for one in classes) / share
+    wanted = sum(one.requests[resource] * one.count for one in classes) / share
     found: list[MachineType] = []
     have = 0
     while have < wanted:
         found.append(draw.choice(types))
-        have += found[-1].amounts[0]
+        have += found[-1].amounts[resource]
     return found
 
 
@@ -160,14 +162,14 @@ def large_scene(pods: int = 12_000, *, running: bool = False, seed: int = 0) -> 
         memory = round(draw.lognormvariate(0, 0.5) * (1.0 + cpu / 1300) * 4) * 256 * MEBIBYTE
         shapes.add((cpu, min(max(memory, 256 * MEBIBYTE), 48 * GIBIBYTE)))
     kinds = sorted(shapes)
-    counts = _shares([draw.lognormvariate(0, 1.2) / kind[0] ** 0.85 for kind in kinds], pods)
+    counts = shares([draw.lognormvariate(0, 1.2) / kind[0] ** 0.85 for kind in kinds], pods)
     classes = [PodClass((*kind, 1), count) for kind, count in zip(kinds, counts, strict=True)]
     house = _with_pods(machine_type("house-64-91", vcpu=64, gib=91, label="house"))
     n2 = [_with_pods(m) for m in family("n2") if m.name not in _TOO_SMALL]
     machines = [house, *n2]
     if not running:
         return Scene(_RESOURCES, tuple(classes), tuple(machines))
-    fleet = _fleet([house], classes, share=0.70, seed=seed)
+    fleet = fleet_of([house], classes, share=0.70, seed=seed)
     return Scene(
         _RESOURCES, tuple(classes), tuple(machines), tuple(spread(classes, fleet, reserve=machines, seed=seed))
     )
@@ -193,7 +195,7 @@ def limit_scene(
     zone), 1 % are bound to a zone. Running: on `nodes` nodes of 32 to 48 cores.
     """
     draw = random.Random(seed)
-    sizes = _shares([draw.lognormvariate(0, 1.0) for _ in range(deployments)], pods)
+    sizes = shares([draw.lognormvariate(0, 1.0) for _ in range(deployments)], pods)
     classes = _merged([one for size in sizes for one in _deployment(size, draw)])
     types = [_with_pods(m) for name in ("n2", "n2d", "e2", "t2d", "c2") for m in family(name)]
     machines = [replace(m, zone=zone) for m in types for zone in ZONES]
@@ -247,7 +249,7 @@ def _with_pods(machine: MachineType) -> MachineType:
     return replace(machine, amounts=(*machine.amounts, PODS_PER_NODE))
 
 
-def _shares(weights: list[float], total: int) -> list[int]:
+def shares(weights: list[float], total: int) -> list[int]:
     """Whole numbers of at least 1 near these weights that add up to `total`."""
     left = total - len(weights)
     if left < 0:

@@ -14,6 +14,7 @@ from benchmarks.instances import Scene, large_scene, limit_scene, openb_scene
 from benchmarks.kubectl import printed
 from benchmarks.machine_types import family
 from benchmarks.optimizer import one
+from benchmarks.served import dlrm_like, dlrm_scene, dlrm_trace
 from benchmarks.starts import boutique_after_peak, constraint_rich, deployments_after_peak
 from benchmarks.traces import main as write_trace
 from benchmarks.traces import write_catalog
@@ -24,7 +25,7 @@ from kinema_core.events import Pod
 from kinema_core.model.catalog import offers_from, parse_catalog
 from kinema_core.model.cluster import Cluster, all_objects
 from kinema_core.model.mobility import mobility
-from kinema_optimizer.problem.instance import Instance, Solution, content, cost, flaws, moves
+from kinema_optimizer.problem.instance import UNLIMITED, Instance, Solution, content, cost, flaws, moves
 
 PODS = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec
 a,12000,16384,1,1000,
@@ -142,6 +143,42 @@ def test_the_trace_with_gpus_selects_models(trace: tuple[Path, Path]) -> None:
     }
     only_t4 = [c for c in range(4) if admitted["T4"][c] and not admitted["G2"][c]]
     assert [gpus[c] for c in only_t4] == [460]
+
+
+def served_trace(tmp_path: Path) -> Path:
+    """A trace of a service with two CPU and three GPU instances at its end, and of one that no machine holds."""
+    served = tmp_path / "served.csv"
+    requests = [f"{name}_request" for name in ("cpu", "gpu", "rdma", "memory", "disk")]
+    header = ("app_name", "role", *requests, "max_instance_per_node", "deletion_time")
+    rows = [
+        *[("app_0", "CN", 64, 0, 1, 320.0, 255.0, -1, "")] * 2,
+        *[("app_0", "HN", 12, 1, 25, 120.0, 85.0, 2, "")] * 3,
+        ("app_0", "HN", 12, 1, 25, 120.0, 85.0, 2, 1435760.0),
+        ("app_1", "HN", 12, 9, 25, 120.0, 85.0, 2, ""),
+    ]
+    served.write_text("\n".join(",".join(map(str, row)) for row in (header, *rows)) + "\n")
+    return served
+
+
+def test_the_trace_of_recommendations_has_what_is_there_at_its_end(tmp_path: Path) -> None:
+    """Instances of a kind are a class on nodes of their role, no more on one than the trace says."""
+    tally = dlrm_trace(served_trace(tmp_path))
+    assert sum(tally.values()) == 6
+    scene = dlrm_scene(tally)
+    assert [(one.labels, one.count, one.cap) for one in scene.classes] == [(("CN",), 2, UNLIMITED), (("HN",), 3, 2)]
+    assert scene.classes[1].requests == (12_000, 120 * 2**30, 1000, 25, 85 * 2**30)
+    problem = dlrm_scene(tally, running=True).problem()
+    assert flaws(problem, _as_it_is(problem)) == ()
+    assert int(problem.stays.counts.max()) <= 2
+
+
+def test_services_that_are_drawn_are_as_many_as_in_the_trace() -> None:
+    """Both roles have their number of instances, all of which some machine holds; a seed gives the same again."""
+    tally = dlrm_like(3)
+    assert tally == dlrm_like(3) != dlrm_like(4)
+    count = {role: sum(n for kind, n in tally.items() if kind[1] == role) for role in ("CN", "HN")}
+    assert count == {"CN": 5_556, "HN": 3_322}
+    assert sum(one.count for one in dlrm_scene(tally).classes) == 8_878
 
 
 def test_without_its_files_a_trace_is_told_to_be_missing(tmp_path: Path) -> None:
