@@ -27,6 +27,7 @@ from kinema_core.events import (
     Event,
     ForecastMade,
     IterationStarted,
+    NoPlanFound,
     ServiceStarted,
 )
 from kinema_core.model.cluster import Cluster, all_objects, evolve
@@ -308,6 +309,15 @@ def test_differences_name_the_pod() -> None:
     )
     [found] = field_differences(told(plan, "plan"), told(other, "plan"))
     assert (found.path, found.pod) == ("body.placements[0].to", plan.placements[0].pod)
+
+
+def test_another_type_of_answer_begins_with_its_reason() -> None:
+    """Of a plan that is none now the hundreds of fields that are gone do not hide why."""
+    plan = told(plan_for(fragmented(), [offer()]), "plan")
+    none = told(NoPlanFound(mode="reschedule", version=1, reason="nothing is cheaper"), "plan")
+    found = field_differences(plan, none)
+    assert [one.path for one in found][:2] == ["type", "body.reason"]
+    assert not any(one.path.startswith(("body.steps", "body.placements")) for one in found)
 
 
 def test_long_values_are_cut(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

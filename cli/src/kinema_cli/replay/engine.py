@@ -65,9 +65,19 @@ class Difference:
     fields: tuple[FieldDifference, ...] = ()
 
 
+_WHY: Final = ("type", "body.rule", "body.reason")
+"""Fields that come first: a plan has thousands of others."""
+
+
 def field_differences(then: Event, now: Event) -> tuple[FieldDifference, ...]:
-    """Return every leaf in which two events differ, in the order of their fields."""
-    return tuple(_walk("", msgspec.to_builtins(then), msgspec.to_builtins(now)))
+    """Return every leaf in which two events differ: what says why first, then in the order of their fields.
+
+    Where the type is another, of the other fields only those of the new event are named.
+    """
+    found = sorted(_walk("", msgspec.to_builtins(then), msgspec.to_builtins(now)), key=lambda one: one.path not in _WHY)
+    if then.type == now.type:
+        return tuple(found)
+    return tuple(one for one in found if one.path in _WHY or one.now is not None)
 
 
 def _walk(path: str, then: object, now: object, pod: str = "") -> Iterator[FieldDifference]:

@@ -11,6 +11,7 @@ import yaml
 
 from kinema_core.runtime.yaml_files import yaml_fault
 from kinema_observer.errors import UnreadableFieldError
+from kinema_observer.logic.requests import requests_of
 from kinema_observer.logic.rules import TolerationIn, rules_of
 from kinema_observer.logic.wire import PodSpec
 
@@ -80,6 +81,7 @@ def pod_faults(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, f"the simulator heeds no such field of a pod; expected one of {', '.join(POD_FIELDS)}"
     try:
         spec = msgspec.json.decode(msgspec.json.encode({**pod, "containers": [{}]}), type=PodSpec)
+        requests_of(spec)
         unknown = rules_of(spec, host_ports=(), claims=(), unmodeled=()).unmodeled
     except UnreadableFieldError as error:
         yield error.path.removeprefix("spec."), error.reason
@@ -96,7 +98,11 @@ def pod_faults(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _plain(data: bytes) -> object:
-    """Return YAML as plain objects; raises for a key that is there twice, of which YAML would take the last."""
+    """Return YAML as plain objects.
+
+    Raises:
+        ReadingError: a key is there twice, of which YAML would take the last, or a part contains itself.
+    """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(data)
     try:
         root = loader.get_single_node()
@@ -120,11 +126,22 @@ def _plain(data: bytes) -> object:
 
 
 def _mappings(root: yaml.Node) -> Iterator[tuple[str, yaml.MappingNode]]:
-    """Yield all mappings by place, each once: aliases may stand for the same one many times."""
+    """Yield all mappings by place, each once: aliases may stand for the same one many times.
+
+    Raises:
+        ReadingError: an alias stands for what it is a part of.
+    """
     seen: set[int] = set()
-    waiting = [("", root)]
+    around: set[int] = set()
+    waiting = [("", root, False)]
     while waiting:
-        place, node = waiting.pop()
+        place, node, is_left = waiting.pop()
+        if is_left:
+            around.remove(id(node))
+            continue
+        if id(node) in around:
+            line = node.start_mark.line + 1
+            raise ReadingError(f"{place}: the alias stands for what it is a part of, from line {line} on; write it out")
         if id(node) in seen:
             continue
         seen.add(id(node))
@@ -135,7 +152,9 @@ def _mappings(root: yaml.Node) -> Iterator[tuple[str, yaml.MappingNode]]:
             inner = [(f"{place}[{index}]", value) for index, value in enumerate(node.value)]
         else:
             continue
-        waiting += reversed(inner)
+        around.add(id(node))
+        waiting.append((place, node, True))
+        waiting += [(where, value, False) for where, value in reversed(inner)]
 
 
 def _in_words(fault: str, kind: type, whole: object) -> str:
