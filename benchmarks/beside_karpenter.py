@@ -42,7 +42,8 @@ from kinema_rescheduler.kubernetes.fenced import FencedClient, connect
 from kinema_sim.scenarios.objects import namespace
 
 QUIET_SECONDS: Final = 150.0
-"""No node or pod has come or gone for so long: Karpenter has come to its end. It looks again after fifteen."""
+"""No node or pod has come or gone for so long: the end has come. Karpenter looks again after fifteen seconds, the
+Cluster Autoscaler has timers of a minute."""
 MOST_SECONDS: Final = 2400.0
 _LOOK_SECONDS: Final = 5.0
 _KUBELETS: Final = 16
@@ -67,10 +68,9 @@ class Files:
         """Offers that were on sale."""
         return self.folder / "karpenter-catalog.csv"
 
-    @property
-    def seen(self) -> Path:
-        """Changes that were seen."""
-        return self.folder / f"karpenter-{self.name}-seen.json"
+    def seen(self, who: str = "karpenter") -> Path:
+        """Changes that were seen when the real one of these worked on it."""
+        return self.folder / f"{who}-{self.name}-seen.json"
 
     def start(self) -> Start:
         """The start as Kinema reads it."""
@@ -90,8 +90,8 @@ def watched(peak: Peak, files: Files) -> Seen:
             running_karpenter(plane, e2_offers(), folder / "karpenter"),
         ):
             verdict = asyncio.run(_lived_through(plane, services, files, peak.seed))
-    seen = seen_of(verdict)
-    files.seen.write_text(json.dumps(msgspec.to_builtins(seen), indent=2) + "\n")
+    seen = seen_of(verdict, "Karpenter 1.15, the real one")
+    files.seen().write_text(json.dumps(msgspec.to_builtins(seen), indent=2) + "\n")
     return seen
 
 
@@ -114,7 +114,7 @@ async def _lived_through(plane: ControlPlane, services: Sequence[Service], files
         witness = Witness(plane.admin)
         async with witness.watching():
             await asyncio.to_thread(consolidate, plane)
-            await _quiet(api)
+            await quiet(api)
         return await asyncio.to_thread(witness.verdict)
     finally:
         await api.close()
@@ -143,8 +143,8 @@ async def _mark(api: FencedClient, services: Sequence[Service], draw: random.Ran
     await gathered(api.patch(f"{_PODS}/{name}", mark) for name in chosen)
 
 
-async def _quiet(api: FencedClient) -> None:
-    """Wait until nothing comes or goes any more."""
+async def quiet(api: FencedClient) -> None:
+    """Wait until nothing comes or goes any more, the longest time at most."""
     began = changed = time.monotonic()
     before: Any = None
     while time.monotonic() < min(changed + QUIET_SECONDS, began + MOST_SECONDS):
@@ -156,11 +156,11 @@ async def _quiet(api: FencedClient) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-def seen_of(verdict: Verdict) -> Seen:
+def seen_of(verdict: Verdict, who: str) -> Seen:
     """Return the sum of the changes at the catalog's prices."""
     price = {row.machine_type: row.micro_usd_per_hour for row in parse_catalog(e2_catalog())}
     return Seen(
-        name="Karpenter 1.15, the real one",
+        name=who,
         cost=sum(price[machine] for machine in verdict.nodes.values()) / 1e6,
         nodes=len(verdict.nodes),
         machines=dict(sorted(Counter(verdict.nodes.values()).items())),
@@ -187,7 +187,7 @@ def main() -> None:
     given = parser.parse_args()
     files = Files(given.out, given.start)
     if given.again:
-        seen = msgspec.json.decode(files.seen.read_bytes(), type=Seen)
+        seen = msgspec.json.decode(files.seen().read_bytes(), type=Seen)
     else:
         seen = watched(peaks()[given.start], files)
     name = f"karpenter-{given.start}"

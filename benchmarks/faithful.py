@@ -9,10 +9,10 @@ simulated one. So cost is compared as a multiple of the least that is proven for
 Which pods are left after the peak decides how many have to move. By default they are drawn at random, so that every
 node keeps some. With `--lived-through` the simulated controllers remove them, as the real ones did: of those that share
 a node first, then the youngest. With `--measured` the start is the very one from which `benchmarks.beside_karpenter`
-let the real Karpenter work, and its figures are those that it left in DIR.
+and `benchmarks.beside_cluster_autoscaler` let the real ones work, and their figures are those that they left in DIR.
 
-Karpenter takes nodes of equal price per disruption in no particular order. `--orders` repeats its simulation in so many
-of them and prints the mean.
+Karpenter takes nodes of equal price per disruption in no particular order, the Cluster Autoscaler all of them.
+`--orders` repeats a simulation in so many orders and prints the mean, least and most.
 """
 
 from __future__ import annotations
@@ -150,17 +150,21 @@ def _least(start: Start) -> float:
     return lower_bound(compiled(Question(start.cluster, start.offers, NOW, "reschedule")).relaxed).value / 10**6
 
 
-def measured(folder: Path, name: str) -> Case:
-    """Return a start of the real Karpenter and what came of it."""
-    files = Files(folder, name)
-    seen = msgspec.json.decode(files.seen.read_bytes(), type=Seen)
+def measured(files: Files, policy: PolicyName) -> Case:
+    """Return a start that the real Karpenter left and what the real policy made of it."""
+    seen = msgspec.json.decode(files.seen(policy).read_bytes(), type=Seen)
     start = files.start()
     least, evicted = _least(start), round(seen.evictions / len(start.cluster.pods), 2)
     return Case(start, least, Real((round(seen.cost / least, 3),) * 2, (evicted, evicted)))
 
 
 def cases(*, lived: bool, folder: Path | None) -> Iterator[tuple[str, PolicyName, Callable[[], Case]]]:
-    """Yield starts and policies; where a folder is given, those of which it has a start, for Karpenter."""
+    """Yield starts and policies; where a folder is given, those of which it has figures."""
+    if folder is not None:
+        for name in peaks():
+            files = Files(folder, name)
+            yield from ((name, one, partial(measured, files, one)) for one in AS_MEASURED if files.seen(one).exists())
+        return
     known = starts()
 
     def simulated(name: str, real: Real) -> Case:
@@ -168,21 +172,18 @@ def cases(*, lived: bool, folder: Path | None) -> Iterator[tuple[str, PolicyName
         return Case(start, _least(start), real)
 
     for (name, policy), real in REAL.items():
-        if folder is None:
-            yield name, policy, partial(simulated, name, real)
-        elif policy == "karpenter" and Files(folder, name).seen.exists():
-            yield name, policy, partial(measured, folder, name)
+        yield name, policy, partial(simulated, name, real)
 
 
 def main() -> None:
     """Simulate, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faithful", description=__doc__)
-    parser.add_argument("--start", action="append", choices=sorted({start for start, _ in REAL}))
+    parser.add_argument("--start", action="append", choices=list(peaks()))
     parser.add_argument("--minutes", type=int, default=40)
-    parser.add_argument("--orders", type=int, default=1, help="of nodes of equal price per disruption, for Karpenter")
+    parser.add_argument("--orders", type=int, default=1, help="in which nodes are considered")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--lived-through", action="store_true", help="starts that the simulated controllers made")
-    which.add_argument("--measured", type=Path, metavar="DIR", help="starts that benchmarks.beside_karpenter left")
+    which.add_argument("--measured", type=Path, metavar="DIR", help="starts that the real Karpenter left")
     given = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     print(HEADER, "|" + "---|" * (HEADER.count("|") - 1), sep="\n", flush=True)
@@ -190,18 +191,19 @@ def main() -> None:
         if given.start and name not in given.start:
             continue
         found = case()
-        start, rules = found.start, AS_MEASURED.get(policy)
-        orders = [replace(rules, order=k) for k in range(given.orders)] if isinstance(rules, Karpenter) else [rules]
+        start, rules = found.start, AS_MEASURED[policy]
+        assert isinstance(rules, Karpenter | ClusterAutoscaler)
+        orders = [replace(rules, order=k) for k in range(given.orders)]
         runs = [run(as_recording(name, start, given.minutes), policy, rules=one) for one in orders]
         waiting = max(result.samples[-1].pending for result, _ in runs)
         cells = (
             name,
             policy,
             _span(found.real.cost),
-            f"{fmean(result.samples[-1].usd_per_hour for result, _ in runs) / found.least:.3f}"
+            _mean([result.samples[-1].usd_per_hour / found.least for result, _ in runs], 3)
             + (f" ({waiting} pods wait)" if waiting else ""),
             "" if found.real.evictions is None else _span(found.real.evictions),
-            f"{fmean(result.evictions for result, _ in runs) / len(start.cluster.pods):.2f}",
+            _mean([result.evictions / len(start.cluster.pods) for result, _ in runs], 2),
             f"{sum(seconds for _, seconds in runs):.0f}",
         )
         print(f"| {' | '.join(cells)} |", flush=True)
@@ -210,6 +212,11 @@ def main() -> None:
 def _span(values: tuple[float, float]) -> str:
     low, high = values
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def _mean(values: list[float], digits: int) -> str:
+    low, high = round(min(values), digits), round(max(values), digits)
+    return f"{fmean(values):.{digits}f}" + ("" if low == high else f" ({_span((low, high))})")
 
 
 if __name__ == "__main__":

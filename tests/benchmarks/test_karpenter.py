@@ -42,7 +42,7 @@ def test_what_was_seen_is_priced_by_the_nodes_that_are_left() -> None:
     verdict = Verdict({kind: {"items": nodes if kind == "Node" else []} for kind in ("Pod", "Deployment", "Node")})
     verdict.take(1.0, "Node", "ADDED", node("b", "e2-standard-2"))
     verdict.take(2.0, "Node", "DELETED", node("a", "e2-standard-4"))
-    seen = seen_of(verdict)
+    seen = seen_of(verdict, "the real one")
     assert seen.seconds == 2.0
     assert (seen.cost, seen.nodes, seen.bought, seen.bought_in_vain) == (0.09, 1, 1, 0)
     assert seen.machines == {"e2-standard-2": 1}

@@ -65,6 +65,24 @@ def test_the_timers_are_those_of_the_system(tmp_path: Path) -> None:
     assert 60 <= first["optimize-utilization"] <= 120
 
 
+def test_pods_of_a_drained_node_do_not_go_to_the_next_one(tmp_path: Path) -> None:
+    """The scheduler likes empty nodes best: only for the soft taint of unneeded ones does each pod move once."""
+    text = """
+name: shunned
+duration: 20m
+nodes:
+  - {type: e2-standard-8, name: large}
+  - {type: e2-standard-2, name: a}
+  - {type: e2-standard-2, name: b}
+  - {type: e2-standard-2, name: c}
+workloads:
+  - {name: base, cpu: 4500m, memory: 1Gi, places: {large: 1}}
+  - {name: web, cpu: 200m, memory: 256Mi, replicas: 3, places: {a: 1, b: 1, c: 1}}
+"""
+    found = simulated(tmp_path, text, "cluster-autoscaler")
+    assert (found.evictions, found.samples[-1].nodes) == (3, 1)
+
+
 @pytest.mark.parametrize("policy", ["cluster-autoscaler", "karpenter", "cluster-threshold", "promethee", "trimaran"])
 def test_pods_without_room_get_nodes(tmp_path: Path, policy: PolicyName) -> None:
     """More replicas than the nodes hold: machines are ordered once, not again while they boot."""

@@ -16,8 +16,9 @@ import msgspec
 
 from kinema_core.events import Amounts, FrozenMap, Node, Taint
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.foreign import beside_its_autoscaler
 from kinema_core.model.mobility import MobilityOptions
-from kinema_core.model.vocabulary import SCALE_DOWN_DISABLED
+from kinema_core.model.vocabulary import DELETION_CANDIDATE, SCALE_DOWN_DISABLED
 from kinema_observer.logic.kubernetes import decode_object
 from kinema_optimizer.policies.policy import Policy, Tick
 from kinema_optimizer.policies.proposal import Proposal, Step
@@ -35,6 +36,8 @@ RETRY_MS: Final = 10_000
 POLL_MS: Final = 1_000
 _TAINTS: Final = {"karpenter": "karpenter.sh/disrupted"}
 _DRAINING: Final = "ToBeDeletedByClusterAutoscaler"
+_MOST_SHUNNED: Final = 10
+"""Nodes that get or lose the taint in one loop (`--max-bulk-soft-taint-count`)."""
 _ONE_BY_ONE: Final = frozenset({"cluster-threshold", "cluster-threshold-plain", "promethee"})
 """Policies that look again only when the last removal is over."""
 
@@ -69,6 +72,10 @@ class Neighbor:
     _due: datetime | None = None
     _ordered: int = 0
 
+    @property
+    def _draining_taint(self) -> str:
+        return _TAINTS.get(self.policy.name, _DRAINING)
+
     def start(self) -> None:
         """Look from now on, at the policy's interval."""
         self.sim.loop.every(round(self.policy.period_seconds * 1000), self._look, priority=900)
@@ -82,7 +89,7 @@ class Neighbor:
         self._seen = self.view.changes
         coming = self._coming(cluster)
         tick = Tick(
-            _with_nodes(cluster, coming),
+            beside_its_autoscaler(_with_nodes(cluster, coming), delegated=True),
             offers_on_sale(self.sim, cluster),
             now,
             self._since,
@@ -94,6 +101,8 @@ class Neighbor:
         self.tally.ticks += 1
         self._since, self._due = outcome.since, outcome.due
         self._apply(outcome.proposal)
+        if outcome.shunned is not None:
+            self._shun(cluster, frozenset(outcome.shunned))
 
     def _usage(self) -> Mapping[str, Amounts]:
         return (
@@ -162,7 +171,7 @@ class Neighbor:
             return
         for name in names:
             self.draining[name] = None
-            self._taint(name)
+            self._taint(name, self._draining_taint, "NoSchedule")
         self._when_ready(new, names)
 
     def _when_ready(self, new: list[str], names: list[str]) -> None:
@@ -171,7 +180,7 @@ class Neighbor:
         if any(name not in self.sim.cloud.machines for name in new):
             for name in names:
                 self.draining.pop(name, None)
-                self._untaint(name)
+                self._taint(name, self._draining_taint, None)
             return
         if all((node := cluster.node(name)) is not None and node.ready for name in new):
             for name in names:
@@ -207,20 +216,20 @@ class Neighbor:
                 state = "refused" if error.code in (429, 500) else state
         return state
 
-    def _taint(self, name: str) -> None:
-        key = _TAINTS.get(self.policy.name, _DRAINING)
+    def _shun(self, cluster: Cluster, names: frozenset[str]) -> None:
+        """Have the scheduler take these nodes last and no others; at first where it may take one again."""
+        marked = {node.name for node in cluster.nodes if any(taint.key == DELETION_CANDIDATE for taint in node.taints)}
+        live = {node.name for node in cluster.nodes if node.name not in self.draining}
+        changes = [*sorted(marked & live - names), *sorted(names & live - marked)]
+        for name in changes[:_MOST_SHUNNED]:
+            self._taint(name, DELETION_CANDIDATE, "PreferNoSchedule" if name in names else None)
+
+    def _taint(self, name: str, key: str, effect: str | None) -> None:
+        """Give a node a taint, or take it off."""
 
         def change(draft: Obj) -> None:
             taints = [taint for taint in draft["spec"].get("taints") or () if taint["key"] != key]
-            draft["spec"]["taints"] = [*taints, {"key": key, "effect": "NoSchedule"}]
-
-        self.sim.store.edit(NODE, ("", name), change)
-
-    def _untaint(self, name: str) -> None:
-        key = _TAINTS.get(self.policy.name, _DRAINING)
-
-        def change(draft: Obj) -> None:
-            draft["spec"]["taints"] = [taint for taint in draft["spec"].get("taints") or () if taint["key"] != key]
+            draft["spec"]["taints"] = taints if effect is None else [*taints, {"key": key, "effect": effect}]
 
         self.sim.store.edit(NODE, ("", name), change)
 

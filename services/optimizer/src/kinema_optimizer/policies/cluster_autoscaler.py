@@ -8,7 +8,7 @@ fail and its back-off from them, limits of the whole cluster, least sizes of gro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
@@ -25,7 +25,7 @@ from kinema_optimizer.policies.first_fit import by_size, place_in_order
 from kinema_optimizer.policies.policy import Outcome, Since, Tick, earliest
 from kinema_optimizer.policies.proposal import Proposal, Step, proposal
 from kinema_optimizer.policies.topology import Flags, Ints
-from kinema_optimizer.policies.world import Score, World, bind
+from kinema_optimizer.policies.world import Score, World, bind, in_turn
 
 _TOLERANCE: Final = 5
 """Per cent by which allocatable and free amounts may differ."""
@@ -181,6 +181,7 @@ class ClusterAutoscaler:
         after_add_seconds: rest after nodes were added (`--scale-down-delay-after-add`); timers go on during it.
         most_drains: nodes with pods that one loop begins to drain (`--max-drain-parallelism`).
         period_seconds: time between two loops (`--scan-interval`).
+        order: which of several orders nodes are considered in. 0 is the cluster's; upstream's is a hash map's.
     """
 
     name: str = "cluster-autoscaler"
@@ -192,22 +193,26 @@ class ClusterAutoscaler:
     after_add_seconds: float = 600.0
     most_drains: int = 1
     period_seconds: float = 10.0
+    order: int = 0
 
     def tick(self, tick: Tick) -> Outcome:
         """Return one loop: one scale-up where pods wait, else the nodes that were unneeded for long enough.
 
-        Empty nodes go together, others so many at a time; none while another one is being drained.
+        Empty nodes go together, others so many at a time; none while another one is being drained. A loop that does
+        neither has the scheduler take unneeded nodes last, and so does none in the moment before pods are bound.
         """
         world = tick.world()
+        settled = not world.waiting()
         steps = self.scale_up(world, most=1)
-        since: dict[str, datetime] = {UNNEEDED + world.sites[i].name: tick.now for i in self._unneeded(world)}
-        since = {key: tick.held_since(key) for key in since}
+        unneeded = [world.sites[index].name for index in self._unneeded(world)]
+        since = {key: tick.held_since(key) for name in unneeded for key in (UNNEEDED + name,)}
         added = tick.now if steps else tick.since.get(ADDED)
         since |= {} if added is None else {ADDED: added}
         rested = added is None or (tick.now - added).total_seconds() >= self.after_add_seconds
         if not steps and rested:
             steps = self._remove_ripe(world, tick)
-        return Outcome(proposal(world, steps, name=self.name), since, self._due(since, tick.now))
+        shunned = unneeded if settled and not steps else None
+        return Outcome(proposal(world, steps, name=self.name), since, self._due(since, tick.now), shunned)
 
     def _due(self, since: Since, now: datetime) -> datetime | None:
         lasting = {ADDED: self.after_add_seconds}
@@ -335,7 +340,7 @@ class ClusterAutoscaler:
         allowed = world.alive.copy()
         found: list[int] = []
         start = 0
-        for index in sorted(candidates, key=lambda i: (bool(world.sites[i].pods), i)):
+        for index in sorted(candidates, key=self._turn(world)):
             pods = list(world.sites[index].pods)
             if allowed.sum() < 2 or not budgets.allow(pods):
                 continue
@@ -350,6 +355,15 @@ class ClusterAutoscaler:
                 found.append(index)
         world.back_to(mark)
         return found
+
+    def _turn(self, world: World) -> Callable[[int], tuple[bool, bytes, int]]:
+        """Return what to sort nodes by: those without pods come first."""
+
+        def turn(index: int) -> tuple[bool, bytes, int]:
+            site = world.sites[index]
+            return bool(site.pods), in_turn(site.name, self.order) if self.order else b"", index
+
+        return turn
 
     def _underused(self, world: World, index: int) -> bool:
         used = world.total[index, :2] - world.free[index, :2]

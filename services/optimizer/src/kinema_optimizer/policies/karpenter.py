@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ from kinema_core.model.match import HOSTNAME
 from kinema_optimizer.policies.policy import Outcome, Tick
 from kinema_optimizer.policies.proposal import Proposal, Step, proposal
 from kinema_optimizer.policies.topology import Flags, Ints, Places
-from kinema_optimizer.policies.world import NOWHERE, Score, Site, World, bind
+from kinema_optimizer.policies.world import NOWHERE, Score, Site, World, bind, in_turn
 
 _MOST_COMMANDS: Final = 2_000
 """A bound on the loop, above what any cluster of the benchmarks takes."""
@@ -494,7 +493,7 @@ def candidates(world: World, order: int = 0) -> list[int]:
     rated = [
         (
             -(site.price * _EXACT // (_ONE + sum(costs[world.kind_of[pod]] for pod in site.pods))),
-            sha256(f"{order}/{site.name}".encode()).digest() if order else site.name.encode(),
+            in_turn(site.name, order),
             index,
         )
         for index in world.live()

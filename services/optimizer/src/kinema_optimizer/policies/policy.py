@@ -7,7 +7,7 @@ so that it is the same after a restart and in a replay.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -63,6 +63,8 @@ class Outcome:
     """What to remember."""
     due: datetime | None = None
     """When it may do something else although nothing changes; None: never."""
+    shunned: Collection[str] | None = None
+    """Nodes that the scheduler is to take last from now on (a taint PreferNoSchedule); None: those of before."""
 
 
 class Policy(Protocol):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -541,6 +542,11 @@ class World:
             self._left = None
         for rule, known in self._admitted.items():
             self._admitted[rule] = known[: len(self.sites)]
+
+
+def in_turn(name: str, order: int) -> bytes:
+    """Return by what equals are sorted: their name in order 0, in others a hash, as chance orders them upstream."""
+    return sha256(f"{order}/{name}".encode()).digest() if order else name.encode()
 
 
 def bind(world: World, pods: Iterable[str], score: Score, avoid: Flags | None = None) -> list[str]:
