@@ -162,6 +162,8 @@ def _solver(gap: float) -> highspy.Highs:
         ("mip_allow_restart", False),
         ("mip_heuristic_run_rins", False),
         ("mip_heuristic_run_rens", False),
+        # This rule of the presolve of HiGHS 1.15.1 (kPresolveRuleEnumeration) cuts optima off.
+        ("presolve_rule_off", 1 << 16),
         ("random_seed", SEED),
         ("mip_rel_gap", 0.0),
         ("mip_abs_gap", gap),
