@@ -210,7 +210,7 @@ def test_nobody_restarts_twice_for_no_gain() -> None:
 
 def test_a_plan_beyond_its_limit_is_refused() -> None:
     """Whatever made it: the conclusion counts once more, stops on the way included."""
-    state = rule_instance(24)
+    state = rule_instance(821)
     on_sale = tuple(replace(one, quotas=()) for one in state.offers)
     free = optimizer_plan(state.cluster, on_sale, work=WORK)
     assert (free.moves, restarted(free)) == (2, 3)
