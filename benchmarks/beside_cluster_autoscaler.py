@@ -33,7 +33,6 @@ from benchmarks.after_peak import PROGRAMS
 from benchmarks.beside_karpenter import Files, quiet, seen_of
 from benchmarks.clusters import TYPE, ZONE
 from benchmarks.faithful import AS_MEASURED
-from benchmarks.frontier import Seen
 from benchmarks.standing import gathered, stand
 from benchmarks.starts import Start, peaks
 from benchmarks.steering import SCENES
@@ -97,14 +96,14 @@ def _running(
     _write(admin, _CONFIG, {"config": json.dumps(_provider())})
     _write(admin, _TEMPLATES, {"templates": json.dumps(_templates(offers))})
     port = free_port()
-    settings = {
+    environment = {
         "KUBECONFIG": str(admin.write_kubeconfig(folder / "cluster-autoscaler.kubeconfig")),
         "KWOK_PROVIDER_MODE": "local",
         "POD_NAMESPACE": _NAMESPACE,
     }
     flags = {
         "cloud-provider": "kwok",
-        "kubeconfig": settings["KUBECONFIG"],
+        "kubeconfig": environment["KUBECONFIG"],
         "namespace": _NAMESPACE,
         "leader-elect": "false",
         "address": f"127.0.0.1:{port}",
@@ -118,15 +117,15 @@ def _running(
         "unremovable-node-recheck-timeout": f"{rules.unneeded_seconds:g}s",
         "balance-similar-node-groups": str(rules.balance).lower(),
     }
-    environment = [f"{name}={value}" for name, value in settings.items()]
-    command = ["env", *environment, str(program), *(f"--{name}={value}" for name, value in flags.items())]
+    command = [
+        "env",
+        *(f"{name}={value}" for name, value in environment.items()),
+        str(program),
+        *(f"--{name}={value}" for name, value in flags.items()),
+    ]
     ready = partial(is_healthy, f"http://127.0.0.1:{port}/health-check", admin)
-    server = Server("cluster-autoscaler", command, folder=folder, is_ready=ready)
-    try:
-        server.start()
+    with Server("cluster-autoscaler", command, folder=folder, is_ready=ready):
         yield
-    finally:
-        server.kill()
 
 
 def _provider() -> dict[str, Any]:
@@ -173,7 +172,7 @@ def main() -> None:
     given = parser.parse_args()
     policy: PolicyName = "optimize-utilization" if given.packing else "cluster-autoscaler"
     files = Files(given.measured, given.start)
-    seen: Seen = seen_of(watched(files.start(), given.program, policy), f"{policy}, the real one")
+    seen = seen_of(watched(files.start(), given.program, policy), f"{policy}, the real one")
     text = json.dumps(msgspec.to_builtins(seen), indent=2)
     files.seen(policy).write_text(text + "\n")
     print(text)

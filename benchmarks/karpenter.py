@@ -55,12 +55,8 @@ def running_karpenter(plane: ControlPlane, offers: Sequence[Offer], folder: Path
     }
     command = ["env", *(f"{name}={value}" for name, value in settings.items()), str(programs / "karpenter")]
     ready = partial(is_healthy, f"http://127.0.0.1:{health}/readyz", plane.admin)
-    server = Server("karpenter", command, folder=folder, is_ready=ready)
-    try:
-        server.start()
+    with Server("karpenter", command, folder=folder, is_ready=ready) as server:
         yield server
-    finally:
-        server.kill()
 
 
 def consolidate(plane: ControlPlane) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 _READY_SECONDS: Final = 240.0
 """Loaded machines take far longer than the usual one or two seconds."""
@@ -97,6 +97,19 @@ class Server:
         """Start it and wait until it can be used; raises ServerError."""
         self.launch()
         self.wait_ready()
+
+    def __enter__(self) -> Self:
+        """Start it for a block; raises ServerError."""
+        try:
+            self.start()
+        except BaseException:  # an interrupt, too, must not leave it behind
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it with the block."""
+        self.kill()
 
     def kill(self) -> None:
         """End it at once, as a crash would; nothing to do when it has ended."""

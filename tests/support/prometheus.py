@@ -67,12 +67,8 @@ def serving(folder: Path, *flags: str, config: str = "", authority: str = "") ->
     )
     url = f"https://{address}" if authority else f"http://{address}"
     tls = ssl.create_default_context(cafile=authority) if authority else None
-    server = Server("prometheus", command, folder=folder, is_ready=lambda: _answers(f"{url}/-/ready", tls))
-    try:
-        server.start()
+    with Server("prometheus", command, folder=folder, is_ready=lambda: _answers(f"{url}/-/ready", tls)) as server:
         yield url, server
-    finally:
-        server.kill()
 
 
 def _answers(url: str, tls: ssl.SSLContext | None) -> bool:

@@ -116,12 +116,8 @@ def recommending(program: Path, admin: Access, folder: Path) -> Iterator[None]:
         except OSError:
             return False
 
-    server = Server("recommender", command, folder=folder, is_ready=is_ready)
-    try:
-        server.start()
+    with Server("recommender", command, folder=folder, is_ready=is_ready):
         yield
-    finally:
-        server.kill()
 
 
 def half_a_day(end: datetime) -> History:

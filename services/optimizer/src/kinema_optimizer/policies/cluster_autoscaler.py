@@ -8,7 +8,7 @@ fail and its back-off from them, limits of the whole cluster, least sizes of gro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
@@ -181,7 +181,7 @@ class ClusterAutoscaler:
         after_add_seconds: rest after nodes were added (`--scale-down-delay-after-add`); timers go on during it.
         most_drains: nodes with pods that one loop begins to drain (`--max-drain-parallelism`).
         period_seconds: time between two loops (`--scan-interval`).
-        order: which of several orders nodes are considered in. 0 is the cluster's; upstream's is a hash map's.
+        order: which of several orders nodes are considered in. 0 is by name; upstream's is that of a hash map.
     """
 
     name: str = "cluster-autoscaler"
@@ -205,7 +205,7 @@ class ClusterAutoscaler:
         settled = not world.waiting()
         steps = self.scale_up(world, most=1)
         unneeded = [world.sites[index].name for index in self._unneeded(world)]
-        since = {key: tick.held_since(key) for name in unneeded for key in (UNNEEDED + name,)}
+        since = {UNNEEDED + name: tick.held_since(UNNEEDED + name) for name in unneeded}
         added = tick.now if steps else tick.since.get(ADDED)
         since |= {} if added is None else {ADDED: added}
         rested = added is None or (tick.now - added).total_seconds() >= self.after_add_seconds
@@ -340,7 +340,8 @@ class ClusterAutoscaler:
         allowed = world.alive.copy()
         found: list[int] = []
         start = 0
-        for index in sorted(candidates, key=self._turn(world)):
+        sites = world.sites
+        for index in sorted(candidates, key=lambda i: (bool(sites[i].pods), in_turn(sites[i].name, self.order))):
             pods = list(world.sites[index].pods)
             if allowed.sum() < 2 or not budgets.allow(pods):
                 continue
@@ -355,15 +356,6 @@ class ClusterAutoscaler:
                 found.append(index)
         world.back_to(mark)
         return found
-
-    def _turn(self, world: World) -> Callable[[int], tuple[bool, bytes, int]]:
-        """Return what to sort nodes by: those without pods come first."""
-
-        def turn(index: int) -> tuple[bool, bytes, int]:
-            site = world.sites[index]
-            return bool(site.pods), in_turn(site.name, self.order) if self.order else b"", index
-
-        return turn
 
     def _underused(self, world: World, index: int) -> bool:
         used = world.total[index, :2] - world.free[index, :2]
