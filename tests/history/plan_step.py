@@ -37,13 +37,16 @@ def planned(
 ) -> Plan:
     """The optimizer's plan, after an amount of work and not of time: everywhere the same for the same arguments.
 
-    No constraint is priced: that takes as long as the plan, and changes nothing in it that is carried out.
+    No constraint is priced: that takes as long as the plan, and changes nothing in it that is carried out. Of the
+    guards that operators have by default only room for a pod that may preempt others is on: without it they do so by
+    right.
     """
     refusals, seconds = Refusals(), unguarded().refused_seconds
     for event in log:
         refusals = refusals.after(event, seconds)
     cluster = refusals.shown_in(left_to_others(cluster), now, seconds)
-    return plan_for(cluster, offers, now=now, settings=unguarded(workers=1), stop=Unpriced(work))
+    settings = unguarded(workers=1, headroom=1, max_headroom_fraction=0.0)
+    return plan_for(cluster, offers, now=now, settings=settings, stop=Unpriced(work))
 
 
 async def accepted(

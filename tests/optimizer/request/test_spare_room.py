@@ -127,3 +127,17 @@ def test_nodes_that_take_no_pods_have_no_room() -> None:
     """Cordoned nodes and spot capacity hold no room that any pod could use."""
     closed = cluster(node("n1", unschedulable=True), *deployed("web", ["n1"], cpu=500))
     assert rooms(closed) == []
+
+
+@pytest.mark.parametrize("priority", [0, 1000])
+def test_a_pod_that_may_preempt_others_counts_whatever_it_takes(priority: int) -> None:
+    """Without room for one more, kube-scheduler would end a pod of `low` for it: no share of the zone is too large."""
+    state = cluster(
+        node("n1"),
+        node("n2"),
+        *deployed("web", ["n1", "n2"], cpu=1500, priority=priority),
+        *deployed("low", ["n1"], cpu=200),
+    )
+    assert rooms(state, fraction=0.03) == ([("a", 1500)] if priority else [("a", 200)])
+    kept = planned(state, ON_SALE, settings=unguarded(headroom=1))
+    assert (kept.cost.after > 0.17) is bool(priority)

@@ -59,7 +59,8 @@ class PlanningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     may preempt others of a lower priority."""
     max_headroom_fraction: float = 0.03
     """Largest share of a zone's CPU or memory that one of these pods may request: room for a larger one, which no plan
-    would give up again, would cost as much of the zone. 1: pods of any size count."""
+    would give up again, would cost as much of the zone. Pods that may preempt others, being of a higher priority than
+    some, count whatever they request. 1: all do."""
     transition_seconds: float = 300.0
     """Time, beyond the boot, for which a node that is deleted and bought back costs twice. Room for replicas that the
     forecast expects sooner than this pays (`ahead_hours` of the predictor) is kept. The decider needs the same

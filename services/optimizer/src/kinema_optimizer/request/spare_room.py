@@ -21,6 +21,7 @@ from kinema_core.model.catalog import UNKNOWN, ZONE, machine_of
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import room_left
 from kinema_core.model.mobility import MobilityOptions, is_resident, listed, mobility
+from kinema_core.model.preemption import may_preempt
 from kinema_core.model.resources import fits, times
 from kinema_optimizer.request.headroom import LEFT, placeholders
 
@@ -39,7 +40,7 @@ class SpareRoom:
     percent: int = 100
     """Ceiling on every node's CPU and memory utilization."""
     fraction: float = 1.0
-    """Largest share of a zone's CPU or memory that the room for one pod may take."""
+    """Largest share of a zone's CPU or memory that the room for one pod may take, unless it may preempt others."""
     options: MobilityOptions = field(default_factory=MobilityOptions)
 
 
@@ -72,14 +73,15 @@ def _under(room: Amounts, node: Node, percent: int) -> Amounts:
 def _in_zone(cluster: Cluster, zone: str, nodes: Sequence[tuple[Node, Amounts]], asked: SpareRoom) -> Iterator[Pod]:
     has = np.array([[room.get(name, 0) for name in (*_SIZED, "pods")] for _, room in nodes], dtype=np.int64)
     whole = np.maximum(1, [sum(node.allocatable.get(name, 0) for node, _ in nodes) for name in _SIZED])
-    sizes = {
-        tuple(pod.requests.get(name, 0) for name in _SIZED) for node, _ in nodes for pod in _ordinary(cluster, node)
-    }
+    sizes: dict[tuple[int, ...], bool] = {}
+    for pod in (one for node, _ in nodes for one in _ordinary(cluster, node)):
+        size = tuple(pod.requests.get(name, 0) for name in _SIZED)
+        sizes[size] = sizes.get(size, False) or may_preempt(cluster, pod)
     # What takes the larger share of the zone's CPU or memory is larger.
     shares = {size: max(Fraction(size[i], int(whole[i])) for i in range(len(_SIZED))) for size in sizes}
     limit = Fraction(str(asked.fraction))
     for size in sorted(sizes, key=lambda size: (shares[size], size), reverse=True):
-        if shares[size] <= limit and (has >= (*size, 1)).all(axis=1).any():
+        if (sizes[size] or shares[size] <= limit) and (has >= (*size, 1)).all(axis=1).any():
             amounts = FrozenMap({name: amount for name, amount in zip(_SIZED, size, strict=True) if amount})
             found = sum(times(FrozenMap({**amounts, "pods": 1}), room, asked.count) for _, room in nodes)
             rules = _pinned(zone)
