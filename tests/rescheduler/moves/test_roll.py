@@ -219,3 +219,38 @@ def test_the_strategy_comes_back_with_the_template(
     ctx = context(from_objects(objects, 2), ended("roll", 1), *finish, passed=timedelta(seconds=601))
     found = unrolled(ctx, WEB, back)
     assert (found.over, bool(found.bodies)) == expected
+
+
+@pytest.mark.parametrize("priority", [0, 1000])
+async def test_a_rolling_update_asks_for_no_pod_that_would_preempt_another(priority: int) -> None:
+    """Its owner lets four pods more run, and the open node has room for two.
+
+    The third of a high priority would take the place of `low`, where one of the same priority waits.
+    """
+    before = cluster(
+        node("n1", cpu=2500),
+        node("n2"),
+        deployed("web", ["n2", "n1", "n1", "n1"], cpu=500, max_surge="100%", priority=priority),
+        deployed("low", ["n1"], cpu=300),
+    )
+    to = {one.key: "n1" for one in before.pods}
+    plan = plan_for(before, offers(), to=to, delete=["n2"], resizes={WEB: {"cpu": 300}})
+    world = World(before, plan)
+    await world.completes("n1", seconds=400)
+    [intent] = world.intents("roll")
+    assert intent.step.replicas_to - intent.step.replicas_from == (2 if priority else 0)
+
+
+async def test_a_bound_of_a_rolling_update_does_not_grow_with_the_replicas() -> None:
+    """An owner who scales at that moment would raise a share of them, and with it the pods that preempt others."""
+    before = cluster(
+        node("n1"),
+        node("n2"),
+        deployed("web", ["n1", "n2"], cpu=500, max_surge="50%", priority=1000),
+        deployed("low", ["n1"], cpu=300),
+    )
+    to = {one.key: "n1" for one in before.pods}
+    world = World(before, plan_for(before, offers(), to=to, delete=["n2"], resizes={WEB: {"cpu": 300}}))
+    await world.completes("n1", seconds=400)
+    [intent] = world.intents("roll")
+    assert intent.step.replicas_to - intent.step.replicas_from == 1

@@ -124,6 +124,23 @@ async def test_two_pods_are_not_evicted_for_the_same_room() -> None:
     assert not any(item.node is None for item in world.memory.pods.values())
 
 
+@pytest.mark.parametrize("priority", [0, 1000])
+@pytest.mark.parametrize("where", ["old", "kept"])
+async def test_pods_that_come_leave_room_for_one_that_may_preempt(where: str, priority: int) -> None:
+    """The plan leaves room for another pod of `web`. Where the newcomer takes it, what remains is planned again.
+
+    Else kube-scheduler would end a pod of `low` for the next one, beside a closed node with room for all.
+    """
+    web = deployed("web", ["kept"], cpu=1500, priority=priority)
+    low = deployed("low", ["old", "kept"], cpu=500)
+    before = cluster(node("old"), node("kept"), web, low)
+    plan = plan_for(before, offers(), to={"shop/low-0": "kept"}, delete=["old"])
+    urgent = deployed("urgent", [where], cpu=200, priority=priority)
+    world = World(cluster(node("old"), node("kept"), web, low, urgent), plan)
+    end = await world.completes(*(("kept", "old") if priority else ("kept",)))
+    assert end.replan == ("crowded" if priority else "")
+
+
 def test_room_counts_attachments_of_volumes() -> None:
     """A node that attaches one volume has none left for a pod with another, and room for one without."""
     full = {"attachable-volumes-csi-disk.example.com": 1}

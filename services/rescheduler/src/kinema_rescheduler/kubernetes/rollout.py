@@ -78,7 +78,7 @@ def _rolled(workload: Json, order: Order) -> Json | None:
         rolled={container["name"]: container["resources"]["requests"] for container in containers},
     )
     least = 1 if bounds["maxSurge"] in _NO_SURGE else bounds["maxSurge"]
-    bound = step.replicas_to - step.replicas_from  # by quotas, where they admit fewer than the owner does
+    bound = step.replicas_to - step.replicas_from  # by quotas and room, where they admit fewer than the owner does
     rolling = {"maxUnavailable": 0, "maxSurge": bound if bound > 0 else least}
     changed = any(
         before.requests[name].get(resource) != text

@@ -16,12 +16,15 @@ from kinema_rescheduler.names import ROLL_STUCK, ROLLED, unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
 
 
-def begin_roll(ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, surplus: int) -> MoveDecision:
+def begin_roll(
+    ctx: ExecutionContext, movers: WorkloadMoves, workload: Workload, surplus: int, *, bounded: bool = False
+) -> MoveDecision:
     """Prefer the planned nodes for the new pods, then patch the template.
 
-    `surplus` is how many pods more than wanted quotas admit, at least 1.
+    `surplus` is how many pods more than wanted there may be, by quotas and room, at least 1. `bounded`: also where that
+    is no fewer than the owner's strategy allows, whose share of the replicas may grow with them.
     """
-    nodes, bound = _planned(ctx, movers), surplus if surplus < movers.at_once else 0
+    nodes, bound = _planned(ctx, movers), surplus if bounded or surplus < movers.at_once else 0
     steer = Step(
         id=unit_id("prefer-nodes", movers.key, 1),
         kind="prefer-nodes",

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kinema_core.events import EMPTY, Amounts, FrozenMap, Pod
+from kinema_core.model.preemption import may_preempt
 from kinema_core.model.resources import add, fits, subtract, total
 from kinema_core.model.rolling import why_stuck
 from kinema_core.model.strategy import no_second_copy
 from kinema_core.model.volumes import with_attachments
 from kinema_rescheduler.journal.execution import Progress
+from kinema_rescheduler.moves.crowding import crowded_out
 from kinema_rescheduler.moves.decision import OVER, WAIT, Blocked, MoveDecision, blocked, fail, skip, steering
 from kinema_rescheduler.moves.evict import evict
 from kinema_rescheduler.moves.quotas import coming_daemons
@@ -272,8 +274,9 @@ def _promised(
 def _misplaced(ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[WorkloadMoves]) -> MoveDecision:
     """End the plan where others took room that it needs and no open node has as much: its rest is planned again.
 
-    Pods that landed elsewhere are such others, as are those that came since. Plans with stops are left to their waves:
-    room there comes and goes. Pods that have yet to leave a node still count on it here, and make room in time.
+    Pods that landed elsewhere are such others, as are those that came since. So it is where those take the room that a
+    plan leaves for pods that may preempt others. Plans with stops are left to their waves: room there comes and goes.
+    Pods that have yet to leave a node still count on it here, and make room in time.
     """
     if ctx.route.temporary or any(len(legs) > 1 for legs in ctx.route.legs.values()):
         return OVER
@@ -287,6 +290,7 @@ def _misplaced(ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[W
     for pod in going:
         leaving.setdefault(pod.node or "", []).append(with_attachments(ctx.cluster, pod, pod.requests))
     over: list[Pod] = []
+    rest: dict[str, Amounts] = {}
     for name in ctx.open_nodes:
         left = add(free[name], total(leaving.get(name, ())))
         for pod, takes in sorted(coming.get(name, ()), key=lambda one: (*_size(one[1]), one[0].key)):
@@ -294,6 +298,7 @@ def _misplaced(ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[W
                 left = subtract(left, takes)
             else:
                 over.append(pod)
+        rest[name] = left
     promised = {name: total(takes for _, takes in pods) for name, pods in coming.items()}
     room = Room(ctx.cluster, ctx.open_nodes, promised=promised) if over else None
     for pod in over:
@@ -301,6 +306,12 @@ def _misplaced(ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[W
             where = next(name for name, pods in coming.items() if any(one is pod for one, _ in pods))
             detail = f"node {where} has no room left for {pod.key}, and no other open node has"
             return MoveDecision(ctx.replan("misplaced", detail))
+    rolls = [item for item in (*running, *idle) if item.strategy == "rolling"]
+    rolled = [(pod, _new_requests(item, pod)) for item in rolls for pod in item.pods if pod.node in ctx.deletes]
+    workload = crowded_out(ctx, rest, rolled)
+    if workload is not None:
+        detail = f"pods that came since leave no room for another of {workload}, which might preempt others"
+        return MoveDecision(ctx.replan("crowded", detail))
     return OVER
 
 
@@ -434,11 +445,15 @@ def _begin_roll(  # noqa: PLR0911 - one return per reason to wait
     no_set = room.quotas.why_no_set(pod.namespace)
     if no_set is not None:
         return blocked(ctx, item, "quota", no_set)
-    if not room.take(pod, requests, "", 1):
+    # A new pod without room waits for an old one to end; one that may preempt would not wait.
+    preempts = may_preempt(ctx.cluster, pod)
+    found = room.take(pod, requests, "", admitted if preempts else 1)
+    if not found:
         return blocked(ctx, item, "no-room", "no open node has room for one more of its pods")
-    room.quotas.take(pod, requests, admitted)
+    surplus = len(found) if preempts else admitted
+    room.quotas.take(pod, requests, surplus)
     room.quotas.take_set(pod.namespace)
-    return begin_roll(ctx, item, workload, admitted)
+    return begin_roll(ctx, item, workload, surplus, bounded=preempts)
 
 
 def _halfway(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> str | None:
