@@ -210,7 +210,7 @@ async def test_a_roll_that_would_stop_half_way_is_left_out_soon() -> None:
 
 
 async def test_a_roll_that_was_to_empty_a_node_is_planned_again() -> None:
-    """A stranger took the room that its new pods need: its node stays open, and what remains is planned again."""
+    """A stranger took the room that its new pods need: what remains is planned again at once, with all nodes open."""
     before = cluster(
         [node("old"), node("to", cpu=1500), node("empty")],
         deployed("cart", ["old", "old"], cpu=500, annotations={"kinema.io/strategy": "rolling"}),
@@ -218,9 +218,9 @@ async def test_a_roll_that_was_to_empty_a_node_is_planned_again() -> None:
     to = {"shop/cart-0": "to", "shop/cart-1": "to"}
     world = World(before, plan_for(before, offers(), to=to, delete=["old", "empty"]), limits=ALL_AT_ONCE)
     world.memory.pods["shop/one"] = pod("one", node="to", cpu=1100, created=NOW)
-    end = await world.completes("old", "to")
-    assert end.replan == "no-room"
-    assert seconds(world) < LIMITS.observed_seconds + 30
+    end = await world.completes("empty", "old", "to")
+    assert end.replan == "misplaced"
+    assert seconds(world) < LIMITS.no_room_seconds
 
 
 async def test_room_that_others_took_is_noticed_at_once() -> None:

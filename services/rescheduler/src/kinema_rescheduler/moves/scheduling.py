@@ -306,13 +306,38 @@ def _misplaced(ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[W
             where = next(name for name, pods in coming.items() if any(one is pod for one, _ in pods))
             detail = f"node {where} has no room left for {pod.key}, and no other open node has"
             return MoveDecision(ctx.replan("misplaced", detail))
-    rolls = [item for item in (*running, *idle) if item.strategy == "rolling"]
+    return _without_room(ctx, rest, [item for item in (*running, *idle) if item.strategy == "rolling"])
+
+
+def _without_room(ctx: ExecutionContext, left: Mapping[str, Amounts], rolls: list[WorkloadMoves]) -> MoveDecision:
+    """End the plan where what is left after the other moves is too little for rolling updates, or for newcomers."""
     rolled = [(pod, _new_requests(item, pod)) for item in rolls for pod in item.pods if pod.node in ctx.deletes]
-    workload = crowded_out(ctx, rest, rolled)
+    homeless = None if any(item.requests for item in rolls) else _homeless(ctx, left, rolled)
+    if homeless is not None:
+        detail = f"no open node will have room for {homeless.key} when it is rolled"
+        return MoveDecision(ctx.replan("misplaced", detail))
+    workload = crowded_out(ctx, left, rolled)
     if workload is not None:
         detail = f"pods that came since leave no room for another of {workload}, which might preempt others"
         return MoveDecision(ctx.replan("crowded", detail))
     return OVER
+
+
+def _homeless(ctx: ExecutionContext, left: Mapping[str, Amounts], rolled: list[tuple[Pod, Amounts]]) -> Pod | None:
+    """Return a pod that a rolling update has yet to bring from a node that goes and that has no room on any other.
+
+    Asked where updates change no requests: they free no room. A node that is yet to boot has its room.
+    """
+    if any(ctx.awaited.values()):
+        return None
+    places = {place.uid: place.to for place in ctx.plan.placements}
+    room = dict(left)
+    for pod, takes in rolled:
+        names = [name for name in (places.get(pod.uid, ""), *room) if name in room and fits(takes, room[name])]
+        if not names:
+            return pod
+        room[names[0]] = subtract(room[names[0]], takes)
+    return None
 
 
 def _under_way(ctx: ExecutionContext, item: WorkloadMoves) -> tuple[str, ...]:
