@@ -164,6 +164,18 @@ def test_a_search_with_more_time_passes_the_same_states() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("classes", "each", "chosen"), [(210, 20, False), (190, 20, True), (210, 4, True)])
+def test_no_choice_among_columns_for_many_nodes_of_dozens_of_classes(classes: int, each: int, *, chosen: bool) -> None:
+    """Beyond the classes and the nodes of a neighborhood for columns, all time is for tries."""
+    pods = [PodClass((100 + 5 * i, 2**28 + i * 2**22), each) for i in range(classes)]
+    problem = assemble(("cpu", "memory"), pods, [MachineType("large", 1_000_000, (32_000, 2**37))])
+    found = search(problem, problem, SearchOptions(workers=1), WorkStop(1))
+    assert flaws(problem, found.packing) == ()
+    assert ({"columns", "dive"} <= {one.phase for one in found.stops}) is chosen
+    assert "proof" in {one.phase for one in found.stops}, "the bound is sharpened all the same"
+
+
+@pytest.mark.slow
 def test_a_dear_move_is_not_made() -> None:
     """At a price that no saving pays for, everything stays; at none, the plan is cheaper."""
     problem = boutique_problem()

@@ -450,6 +450,18 @@ def too_slow(begun: int, now: int, goal: int, *, turn: int, rounds: int) -> bool
     return turn > 1 and begun - (begun - now) * max(turn, rounds) // turn > goal
 
 
+def _too_mixed(state: Incumbent) -> bool:
+    """Return whether new nodes hold so many classes of pods each that a choice among columns for all is not worth it.
+
+    Hardly two nodes are alike then, and next to no column is used for a whole node: what it costs to make them whole
+    is more than tries win back. What is no larger than a neighborhood for columns is not too mixed.
+    """
+    least, most = _COLUMN_NODES
+    classes = [one.classes for one in state.boots]
+    many = len(classes) > most and len(np.unique(np.concatenate(classes))) > 2 * MOST_CLASSES
+    return many and sum(map(len, classes)) * least > MOST_CLASSES * len(classes)
+
+
 def _assignment(problem: Instance, kinds: NodeTypes) -> AssignmentSolution:
     return solve_assignment_lp(problem.requests, _demand(problem, kinds), kinds, rounds=0)
 
@@ -601,6 +613,9 @@ class _Search:
         if losses(problem, fresh.unplaced) <= losses(problem, now.unplaced):
             if len(problem.pending) <= WHOLE_CLUSTER_CLASSES and fresh.boots:
                 _, fresh = self.rounds(context, fresh, effort.phase, deep=False, most=effort.tries)
+                if _too_mixed(fresh):
+                    self.bound.sharpen(lambda: fresh.boots)
+                    return min((now, fresh), key=cost)
                 chosen, ended = choose_new_nodes(
                     context, fresh, self.kinds, self.stop, self.pool, self.bound.sharpen, most=effort.columns
                 )
