@@ -17,8 +17,8 @@ import sysconfig
 import time
 import urllib.error
 import urllib.request
+from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -30,8 +30,9 @@ _STOP_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.05
 _PORTS: Final = range(10240, 32768)
 _PORT_TRIES: Final = 200
-_given: Final[set[int]] = set()
-"""Ports that were returned to this process before: what is to listen there may not have started yet."""
+_CLAIMS: Final = 128
+_claims: Final[deque[socket.socket]] = deque()
+"""UDP sockets on the ports that this process took last: what is to listen there by TCP may not have started yet."""
 _MAX_FILE_STORE: Final = 8 * 1024**3
 """Bytes that streams may take on disk."""
 
@@ -54,19 +55,25 @@ def executable() -> str:
 
 
 def free_port() -> int:
-    """Return a loopback port that is not in use, and not the same one twice in a process.
+    """Return a loopback port that is not in use, and that no other process was given a short while ago.
 
     Below the range from which the system takes ports of outgoing connections: between two runs of a server one of those
     could take its port, a client that tries to reconnect to it first of all.
     """
     for _ in range(_PORT_TRIES):
         port = _PORTS.start + secrets.randbelow(len(_PORTS))
-        if port in _given:
-            continue
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            _given.add(port)
-            return port
+        claim = socket.socket(type=socket.SOCK_DGRAM)
+        with socket.socket() as probe:
+            try:
+                claim.bind(("127.0.0.1", port))
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                claim.close()
+                continue
+        _claims.append(claim)
+        if len(_claims) > _CLAIMS:
+            _claims.popleft().close()
+        return port
     raise ServerError(f"no free port found on 127.0.0.1 between {_PORTS.start} and {_PORTS.stop}")
 
 
