@@ -28,7 +28,8 @@ from kinema_rescheduler.errors import TransientError
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.kubernetes.volumes import Attachments
 from kinema_rescheduler.plan.limits import Limits
-from kinema_sim.engine.kinds import PERSISTENT_VOLUME_CLAIM, POD, VOLUME_ATTACHMENT
+from kinema_sim.controllers.base import pod_of_template
+from kinema_sim.engine.kinds import DAEMON_SET, PERSISTENT_VOLUME_CLAIM, POD, VOLUME_ATTACHMENT
 
 LIMITS = Limits()
 FOR_EVER = 1e6
@@ -127,11 +128,17 @@ async def test_volumes_of_daemons_go_with_their_node(bench: Bench) -> None:
     with pytest.raises(TransientError, match="still has pv-logs-data, pv-own attached") as caught:
         await bench.writer.check_deletable(order)
     assert caught.value.reason == "attached"
-    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "logs", "uid": "d", "controller": True}
-    volumes = [{"name": "data", "ephemeral": {}}, {"name": "own", "persistentVolumeClaim": {"claimName": "own"}}]
-    meta = {"name": "logs", "namespace": "shop", "ownerReferences": [owner]}
     containers = [{"name": "c", "image": "example/none:1"}]
-    store.create(POD, {"metadata": meta, "spec": {"nodeName": "spare", "containers": containers, "volumes": volumes}})
+    template = {"metadata": {}, "spec": {"containers": containers, "tolerations": [{"operator": "Exists"}]}}
+    # The set is there, and its pod is the one that it would make itself: the simulation ends others.
+    daemons = {"updateStrategy": {"type": "OnDelete"}, "template": template}
+    logs = store.create(DAEMON_SET, {"metadata": {"name": "logs", "namespace": "shop"}, "spec": daemons})
+    pod = pod_of_template(logs, template, name="logs")
+    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["spare"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
+    volumes = [{"name": "data", "ephemeral": {}}, {"name": "own", "persistentVolumeClaim": {"claimName": "own"}}]
+    pod["spec"] |= {"nodeName": "spare", "affinity": {"nodeAffinity": required}, "volumes": volumes}
+    store.create(POD, pod)
     assert await bench.writer.check_deletable(order)
     inline = attachment("csi-1", "spare")
     inline["spec"]["source"] = {"inlineVolumeSpec": {}}
