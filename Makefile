@@ -49,7 +49,7 @@ e2e: .venv/.ready controlplane ## all services on a real control plane, audited 
 faults: .venv/.ready controlplane ## failures of every kind, and every way to move, on a real control plane; minutes for each case
 	.venv/bin/python -m pytest -q -m "(faults or long) and not containers"
 
-random-plans: .venv/.ready controlplane ## 2,000 random plans on the simulated cluster and 300 on a real control plane; an hour on two idle processors
+random-plans: .venv/.ready controlplane ## 2,000 random plans on the simulated cluster and 300 on a real control plane; more than two hours on two idle processors
 	.venv/bin/python -m tests.history simulated
 	.venv/bin/python -m tests.history real
 
