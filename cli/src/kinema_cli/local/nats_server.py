@@ -6,6 +6,7 @@ to disk before it acknowledges, and is stopped by its process id.
 
 from __future__ import annotations
 
+import atexit
 import json
 import secrets
 import shutil
@@ -75,6 +76,13 @@ def free_port() -> int:
             _claims.popleft().close()
         return port
     raise ServerError(f"no free port found on 127.0.0.1 between {_PORTS.start} and {_PORTS.stop}")
+
+
+@atexit.register
+def _give_up_claims() -> None:
+    """Close the sockets, of which Python would warn."""
+    while _claims:
+        _claims.pop().close()
 
 
 class NatsServer:
