@@ -56,7 +56,7 @@ def executable() -> str:
 
 
 def free_port() -> int:
-    """Return a loopback port that is not in use, and that no other process was given a short while ago.
+    """Return a loopback port that is not in use, and that neither this process nor another was given just before.
 
     Below the range from which the system takes ports of outgoing connections: between two runs of a server one of those
     could take its port, a client that tries to reconnect to it first of all.

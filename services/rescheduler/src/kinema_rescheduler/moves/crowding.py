@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kinema_core.events import Amounts, Pod
-from kinema_core.model.match import node_admits
 from kinema_core.model.preemption import may_preempt
 from kinema_core.model.resources import add, fits, subtract
 from kinema_core.model.volumes import with_attachments
+from kinema_rescheduler.moves.room import admits
 from kinema_rescheduler.plan.context import ExecutionContext
 
 Takers = Sequence[tuple[Pod, Amounts]]
@@ -84,4 +84,4 @@ def _holds(ctx: ExecutionContext, left: Mapping[str, Amounts], another: Pod) -> 
 
 def _admits(ctx: ExecutionContext, name: str, pod: Pod) -> bool:
     node = ctx.cluster.node(name)
-    return node is not None and (node_admits(pod.rules, name=node.name, labels=node.labels, taints=node.taints) is None)
+    return node is not None and admits(node, pod)

@@ -69,7 +69,7 @@ class Room:
             node = self._cluster.node(name)
             if len(placed) == count:
                 break
-            if name not in self._free or node is None or not _admits(node, pod) or (leaves and name == pod.node):
+            if name not in self._free or node is None or not admits(node, pod) or (leaves and name == pod.node):
                 continue
             kept = EMPTY if node.name == preferred else self._promised.get(node.name, EMPTY)
             while len(placed) < count and fits(add(requests, kept), self._free[node.name]):
@@ -87,10 +87,11 @@ class Room:
         They get nothing that is promised to others.
         """
         node = self._cluster.node(name)
-        if node is None or name not in self._free or name in self._reserved or not _admits(node, pod):
+        if node is None or name not in self._free or name in self._reserved or not admits(node, pod):
             return 0
         return times(requests, subtract(self._free[name], self._promised.get(name, EMPTY)), most)
 
 
-def _admits(node: Node, pod: Pod) -> bool:
+def admits(node: Node, pod: Pod) -> bool:
+    """Return whether a node's labels and taints let the pod in."""
     return node_admits(pod.rules, name=node.name, labels=node.labels, taints=node.taints) is None

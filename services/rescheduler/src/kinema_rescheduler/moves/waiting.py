@@ -20,7 +20,7 @@ from kinema_core.model.volumes import with_attachments
 from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.decision import MoveDecision, skipping
 from kinema_rescheduler.moves.roll import rolled
-from kinema_rescheduler.moves.room import free_room
+from kinema_rescheduler.moves.room import admits, free_room
 from kinema_rescheduler.moves.surge import unfinished
 from kinema_rescheduler.moves.workloads import WorkloadMoves
 from kinema_rescheduler.names import DISRUPTED, ROLL_STUCK, skip_id, taint_id, unit_id
@@ -167,7 +167,7 @@ def _would_take(ctx: ExecutionContext, node: Node, pod: Pod) -> bool:
     takes = with_attachments(ctx.cluster, pod, pod.requests)
     if not node.ready or node.unschedulable or not fits(takes, free_room(ctx.cluster)[node.name]):
         return False
-    return node_admits(pod.rules, name=node.name, labels=node.labels, taints=node.taints) is None
+    return admits(node, pod)
 
 
 def hopeless(ctx: ExecutionContext, due: Sequence[WorkloadMoves], decisions: list[MoveDecision]) -> list[MoveDecision]:
