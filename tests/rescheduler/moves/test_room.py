@@ -87,6 +87,23 @@ async def test_no_pod_goes_elsewhere_while_later_waves_count_on_what_is_free() -
     assert homes(world) == {name: f"old-{name}" for name in NAMES}
 
 
+async def test_a_rolling_update_makes_room_for_a_later_wave() -> None:
+    """The pod of `b` can come when those of `a` have left its node, whose own node is closed only after that."""
+    before = cluster(
+        [node("old"), node("to", cpu=1000), node("other", cpu=800)],
+        deployed("a", ["to", "to"], cpu=400, annotations={"kinema.io/strategy": "rolling"}),
+        deployed("b", ["old"], cpu=800),
+    )
+    to = {"shop/a-0": "other", "shop/a-1": "other", "shop/b-0": "to"}
+    moves = [PlanStep(wave=int(key == "shop/b-0"), action="move", pod=key, node=name) for key, name in to.items()]
+    plan = plan_for(before, offers(), to=to, delete=["old"])
+    ends = PlanStep(wave=2, action="delete", node="old")
+    world = World(before, structs.replace(plan, steps=(*moves, ends)))
+    end = await world.completes()
+    assert (end.replan, end.figures["deleted"]) == ("", 1)
+    assert homes(world)["b"] == "to"
+
+
 @pytest.mark.parametrize("spare", [False, True])
 async def test_no_pod_is_evicted_whose_room_was_taken_since_its_move_began(spare: bool) -> None:
     """A pod that was sent elsewhere settles where the next one is to go: that one stays, or goes where room is left."""

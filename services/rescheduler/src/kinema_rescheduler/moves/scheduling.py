@@ -75,7 +75,7 @@ def advance(ctx: ExecutionContext) -> Moves:
     waiting += [wave for one in ctx.to_close for wave in one.waves]
     wave = min([*moving, *waiting], default=ctx.route.end)
     due = [_due(ctx, item, wave) for item in idle if min(_waves(ctx, item)) <= wave]
-    begun = _begin(ctx, room, running, due, later=max(waiting, default=wave) > wave)
+    begun = _begin(ctx, room, running, due, wave, later=max(waiting, default=wave) > wave)
     decisions += begun if running else hopeless(ctx, due, begun)
     decisions.append(_misplaced(ctx, running, idle))
     moved = [item for item in (*running, *idle) if not ctx.skipped(item.key)]
@@ -199,15 +199,23 @@ def _unwanted(ctx: ExecutionContext, pod: Pod, *, surges: bool) -> str | None:
 
 
 def _begin(
-    ctx: ExecutionContext, room: Room, running: list[WorkloadMoves], idle: list[WorkloadMoves], *, later: bool
+    ctx: ExecutionContext,
+    room: Room,
+    running: list[WorkloadMoves],
+    idle: list[WorkloadMoves],
+    wave: int,
+    *,
+    later: bool,
 ) -> list[MoveDecision]:
     """Begin moves, larger pods first, until slots or room are used up; `later`: more waves are to come.
 
-    Rolling updates come last, when all nodes are closed: their pods go where the scheduler puts them, not where the
-    plan says, and would take the room of those that are steered.
+    Rolling updates come last in their wave, when all its nodes are closed: their pods go where the scheduler puts them,
+    not where the plan says, and would take the room of those that are steered. Those of later waves may wait for the
+    room that a rolling update frees.
     """
     steered = [item for item in idle if item.strategy != "rolling"]
-    too_soon = bool(ctx.to_close) or any(item.strategy != "rolling" for item in running)
+    unclosed = any(one.first <= wave for one in ctx.to_close)
+    too_soon = unclosed or any(item.strategy != "rolling" for item in running)
     idle = steered or ([] if too_soon else idle)
     if not idle:
         return []
@@ -276,7 +284,7 @@ def _misplaced(ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[W
 
     Pods that landed elsewhere are such others, as are those that came since. So it is where those take the room that a
     plan leaves for pods that may preempt others. Plans with stops are left to their waves: room there comes and goes.
-    Pods that have yet to leave a node still count on it here, and make room in time.
+    Pods that have yet to leave a node still count on it here, and make room in time, by rolling updates, too.
     """
     if ctx.route.temporary or any(len(legs) > 1 for legs in ctx.route.legs.values()):
         return OVER
@@ -289,16 +297,18 @@ def _misplaced(ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[W
     going += [pod for pods in ctx.evictable.values() for pod in pods if pod.terminating]
     for pod in going:
         leaving.setdefault(pod.node or "", []).append(with_attachments(ctx.cluster, pod, pod.requests))
+    rolls = [item for item in (*running, *idle) if item.strategy == "rolling"]
+    away = _rolled_away(ctx, rolls)
     over: list[Pod] = []
     rest: dict[str, Amounts] = {}
     for name in ctx.open_nodes:
-        left = add(free[name], total(leaving.get(name, ())))
+        left = add(add(free[name], total(leaving.get(name, ()))), total(away.get(name, ())))
         for pod, takes in sorted(coming.get(name, ()), key=lambda one: (*_size(one[1]), one[0].key)):
             if fits(takes, left):
                 left = subtract(left, takes)
             else:
                 over.append(pod)
-        rest[name] = left
+        rest[name] = subtract(left, total(away.get(name, ())))
     promised = {name: total(takes for _, takes in pods) for name, pods in coming.items()}
     room = Room(ctx.cluster, ctx.open_nodes, promised=promised) if over else None
     for pod in over:
@@ -306,7 +316,17 @@ def _misplaced(ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[W
             where = next(name for name, pods in coming.items() if any(one is pod for one, _ in pods))
             detail = f"node {where} has no room left for {pod.key}, and no other open node has"
             return MoveDecision(ctx.replan("misplaced", detail))
-    return _without_room(ctx, rest, [item for item in (*running, *idle) if item.strategy == "rolling"])
+    return _without_room(ctx, rest, rolls)
+
+
+def _rolled_away(ctx: ExecutionContext, rolls: list[WorkloadMoves]) -> Mapping[str, list[Amounts]]:
+    """Return what the pods take now, by node, that rolling updates have yet to bring elsewhere by the plan."""
+    places = {place.uid: place.to for place in ctx.plan.placements}
+    found: dict[str, list[Amounts]] = {}
+    for pod in (pod for item in rolls for pod in item.pods):
+        if pod.node is not None and places.get(pod.uid, pod.node) != pod.node:
+            found.setdefault(pod.node, []).append(with_attachments(ctx.cluster, pod, pod.requests))
+    return found
 
 
 def _without_room(ctx: ExecutionContext, left: Mapping[str, Amounts], rolls: list[WorkloadMoves]) -> MoveDecision:
