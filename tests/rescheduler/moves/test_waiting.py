@@ -134,6 +134,27 @@ async def test_a_surge_without_a_node_for_its_pods_is_taken_back_soon() -> None:
     assert seconds(world) < LIMITS.observed_seconds + 30
 
 
+@pytest.mark.parametrize("beside", [False, True])
+async def test_a_surge_whose_room_was_taken_is_planned_again(beside: bool) -> None:
+    """A stranger came to the only node that its pod may go to: it keeps apart from its like on the one with room.
+
+    That is no rule of the scheduler's own: the next plan may move the workload.
+    """
+    apart = PodTerm(topology_key="kubernetes.io/hostname", selector=selector(app="web"))
+    web = deployed(
+        "web", ["old", "other"] if beside else ["old"], cpu=800, rules=PlacementRules(anti_affinity=(apart,))
+    )
+    before = cluster(node("old"), node("to", cpu=1000), node("other", cpu=1600 if beside else 100), web)
+    world = World(before, plan_for(before, offers(), to={"shop/web-0": "to"}, delete=["old"]))
+    stranger = pod("stranger", node="to", cpu=500, created=NOW)
+    world.once(lambda: bool(world.intents("prefer-nodes")), lambda: world.memory.pods.update({stranger.key: stranger}))
+    world.memory.unplaceable.add(WEB)
+    end = await world.completes("old", "other", "to")
+    assert (end.replan, world.verdicts()[f"skip/{WEB}"]) == ("no-room", "no-room")
+    assert sum(item.ready and item.name.startswith("web") for item in world.memory.pods.values()) == 1 + beside
+    assert seconds(world) < LIMITS.observed_seconds + 30
+
+
 async def test_a_node_waits_until_the_pod_that_was_evicted_from_it_has_another() -> None:
     """The scheduler has rules that no object shows: the plan ends, and the pod finds its node as it was."""
     before = cluster(node("old"), node("to"), stateful("db", ["old", "to"]))

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import structs
+
 from kinema_core.events import Pod, Step
+from kinema_core.model.checker.free_places import FreePlaces
+from kinema_core.model.checker.view import view_of
+from kinema_core.model.mobility import MobilityOptions
 from kinema_core.model.strategy import annotations_of
 from kinema_core.model.vocabulary import STEERING, forbids
 from kinema_rescheduler.journal.execution import Progress
@@ -68,6 +73,14 @@ def homeless(ctx: ExecutionContext, movers: WorkloadMoves, asked: Progress) -> P
     if any(pod.terminating for pods in ctx.evictable.values() for pod in pods):
         return None
     return next((pod for pod in movers.pods if pod.node is None and pod.unschedulable), None)
+
+
+def elsewhere(ctx: ExecutionContext, pod: Pod) -> bool:
+    """Return whether an open node could take a pod that waits: then a rule that no object shows keeps it waiting."""
+    nothing = structs.replace(ctx.plan, nodes=(), placements=(), temporary=(), steps=(), resizes=())
+    options = MobilityOptions(allow_spot=True)
+    view = view_of(nothing, ctx.cluster, ctx.offers, now=ctx.now, options=options, drifted=True)
+    return FreePlaces(view).find_free(pod, lambda _: True) is not None
 
 
 def never_ready(

@@ -12,6 +12,7 @@ from kinema_rescheduler.moves.decision import (
     WAIT,
     MoveDecision,
     blocked,
+    elsewhere,
     fail,
     homeless,
     never_ready,
@@ -20,7 +21,6 @@ from kinema_rescheduler.moves.decision import (
 )
 from kinema_rescheduler.moves.quotas import claimed
 from kinema_rescheduler.moves.surge import asking, refused
-from kinema_rescheduler.moves.waiting import elsewhere
 from kinema_rescheduler.moves.workloads import WorkloadMoves
 from kinema_rescheduler.names import unit_id
 from kinema_rescheduler.plan.context import ExecutionContext

@@ -10,7 +10,17 @@ from datetime import timedelta
 
 from kinema_core.events import Pod, Step, Workload
 from kinema_rescheduler.journal.execution import Progress
-from kinema_rescheduler.moves.decision import OVER, WAIT, MoveDecision, fail, homeless, never_ready, skip, steered
+from kinema_rescheduler.moves.decision import (
+    OVER,
+    WAIT,
+    MoveDecision,
+    elsewhere,
+    fail,
+    homeless,
+    never_ready,
+    skip,
+    steered,
+)
 from kinema_rescheduler.moves.workloads import WorkloadMoves, autoscalers_of
 from kinema_rescheduler.names import unit_id
 from kinema_rescheduler.plan.context import ExecutionContext
@@ -94,12 +104,24 @@ def _awaiting(  # noqa: PLR0911 - a state machine: one return per state
         return MoveDecision(ctx.intend(_down(movers, workload, up)))
     pod = homeless(ctx, movers, up)
     if pod is not None:
-        return skip(ctx, movers, "unschedulable", f"kube-scheduler finds no node for {pod.key}")
+        return _without_node(ctx, movers, pod)
     # Counted from when the pods were asked for: the time that a killed process was away does not count.
     if ctx.passed(up.ended, ctx.limits.pods_ready_seconds):
         detail = f"{others} of {up.step.replicas_from} pods beside the leaving ones are Ready"
         return never_ready(ctx, movers, detail)
     return WAIT
+
+
+def _without_node(ctx: ExecutionContext, movers: WorkloadMoves, pod: Pod) -> MoveDecision:
+    """Take the surge back for a pod without a node. Where no open node has room, what remains is planned again.
+
+    Others took the room since. Where there is some, kube-scheduler has a rule that no object shows: the next plan would
+    ask for the pod again for nothing, so its workload is left alone.
+    """
+    detail = f"kube-scheduler finds no node for {pod.key}"
+    if elsewhere(ctx, pod):
+        return skip(ctx, movers, "unschedulable", detail)
+    return MoveDecision((*skip(ctx, movers, "no-room", detail).bodies, *ctx.replan("no-room", detail)))
 
 
 def refused(ctx: ExecutionContext, workload: Workload, asked: Progress) -> bool:

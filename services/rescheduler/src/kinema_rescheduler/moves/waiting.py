@@ -18,7 +18,7 @@ from kinema_core.model.mobility import spot_allowed
 from kinema_core.model.resources import fits
 from kinema_core.model.volumes import with_attachments
 from kinema_rescheduler.journal.execution import Progress
-from kinema_rescheduler.moves.decision import MoveDecision, skipping
+from kinema_rescheduler.moves.decision import MoveDecision, elsewhere, skipping
 from kinema_rescheduler.moves.roll import rolled
 from kinema_rescheduler.moves.room import admits, free_room
 from kinema_rescheduler.moves.surge import unfinished
@@ -156,11 +156,6 @@ def _asked_for(ctx: ExecutionContext, key: str) -> bool:
     if rolled(ctx, key):
         return any(pod.terminating for pods in ctx.evictable.values() for pod in pods)
     return ctx.progress(unit_id("evict", key, number)) is not None or unfinished(ctx, key, number)
-
-
-def elsewhere(ctx: ExecutionContext, pod: Pod) -> bool:
-    """Return whether an open node has room: then it is something else that keeps the pod waiting."""
-    return any(_would_take(ctx, node, pod) for node in ctx.cluster.nodes)
 
 
 def _would_take(ctx: ExecutionContext, node: Node, pod: Pod) -> bool:
