@@ -59,9 +59,9 @@ def none(mode: Mode = "reschedule") -> NoPlanFound:
     return NoPlanFound(mode=mode, version=1, reason="nothing-better")
 
 
-def accepted() -> PlanAccepted:
+def accepted(moves: int = 0) -> PlanAccepted:
     """The plan shall be carried out."""
-    return PlanAccepted(plan="p1", version=1)
+    return PlanAccepted(plan="p1", version=1, figures=FrozenMap({"moves": moves}))
 
 
 def refused(rule: str = "drift") -> PlanRejected:

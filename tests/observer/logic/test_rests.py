@@ -82,22 +82,36 @@ def test_nothing_else_is_planned_while_such_pods_come_up() -> None:
 @pytest.mark.parametrize(
     ("ends", "continued"),
     [
-        ([log.ended(0), log.ended(0), log.ended(1)], True),
-        ([log.ended(0)] * 3, False),
-        ([log.ended(1), log.ended(0), log.ended(0)], True),
-        ([log.ended(2, saved=0.0)] * 3, False),
-        ([log.ended(2, saved=-0.1), log.ended(2, saved=0.0), log.ended(1, saved=0.1)], True),
+        ([*[log.ended(0)] * 4, log.ended(1)], True),
+        ([log.ended(0)] * 5, False),
+        ([log.ended(1), *[log.ended(0)] * 4], True),
+        ([log.ended(2, saved=0.0)] * 5, False),
+        ([*[log.ended(2, saved=-0.1)] * 4, log.ended(1, saved=0.1)], True),
     ],
 )
 def test_executions_that_lead_nowhere_are_not_continued_for_ever(
     ends: list[ExecutionCompleted], *, continued: bool
 ) -> None:
-    """Three in a row that save nothing are enough, also if each boots two nodes and deletes the two of the last one."""
+    """Five in a row that save nothing are enough, also if each boots two nodes and deletes the two of the last one."""
     story = [*STORY]
     for number, end in enumerate(ends):
         story += [
             (10.0 * number + 5, f"it-{number + 1}", end),
             (10.0 * number + 6, f"it-{number + 2}", REST),
+        ]
+    found = decide(tiny(), view(*story[:-1]), now=at(100), memory=Memory())
+    assert (found.start is not None) is continued
+
+
+@pytest.mark.parametrize(("moves", "continued"), [([9, 8, 7, 6, 5, 4], True), ([9, 8, 9, 8, 9, 8], False)])
+def test_a_rest_with_ever_fewer_moves_is_continued(moves: list[int], *, continued: bool) -> None:
+    """Nothing is saved before the last pod has left a node: what was left to move says whether that comes nearer."""
+    story: list[log.Timed] = [(0.0, "it-0", log.started("reschedule"))]
+    for number, left in enumerate(moves):
+        story += [
+            (10.0 * number + 1, f"it-{number}", log.accepted(left)),
+            (10.0 * number + 5, f"it-{number}", log.ended(0)),
+            (10.0 * number + 6, f"it-{number + 1}", REST),
         ]
     found = decide(tiny(), view(*story[:-1]), now=at(100), memory=Memory())
     assert (found.start is not None) is continued

@@ -104,7 +104,9 @@ class Unfinished:
     reason: str
     at: datetime
     idle: int
-    """How many executions in a row, up to this one, were to be continued and had saved nothing."""
+    """Executions in a row, up to this one, that were to be continued, saved nothing and left no fewer moves."""
+    moves: int
+    """Fewest moves of a plan since something was saved: one with fewer is nearer to its end."""
     due: bool = True
     """Whether no iteration has begun for its rest."""
 
@@ -130,6 +132,8 @@ class LogView:
     boot_times: BootTimes = field(default_factory=BootTimes)
     ahead: ReplicasAhead | None = None
     """Replicas that the newest forecast expects."""
+    moves: int = 0
+    """Of the plan that was accepted last."""
     prepared: datetime | None = None
     """When an iteration last began for replicas that are expected."""
 
@@ -160,7 +164,7 @@ def fold(view: LogView, sequence: int, event: Event) -> LogView:
         case PlanApprovalRequested():
             view = _enter(view, event, "held")
         case PlanAccepted():
-            view = _enter(view, event, "executing")
+            view = replace(_enter(view, event, "executing"), moves=_moves(event.body))
         case StepStarted() | StepSucceeded() | StepFailed():
             view = _step(view, event)
         case _:
@@ -172,10 +176,18 @@ def _unfinished(view: LogView, end: ExecutionCompleted | ExecutionAborted, at: d
     """Return the plan that has just ended if its rest is to be planned again."""
     if not is_unfinished(end):
         return None
-    before = view.unfinished.idle if view.unfinished is not None else 0
-    idle = before + 1 if saved_nothing(end) else 0
     reason = end.replan if isinstance(end, ExecutionCompleted) else end.reason
-    return Unfinished(end.plan, reason, at, idle)
+    before, moves = view.unfinished, view.moves
+    if not saved_nothing(end):
+        return Unfinished(end.plan, reason, at, 0, moves)
+    nearer = before is None or moves < before.moves
+    idle = 1 if before is None or nearer else before.idle + 1
+    return Unfinished(end.plan, reason, at, idle, moves if before is None else min(moves, before.moves))
+
+
+def _moves(accepted: PlanAccepted) -> int:
+    found = accepted.figures.get("moves", 0)
+    return found if isinstance(found, int) else 0
 
 
 def _start(view: LogView, event: Event, body: IterationStarted) -> LogView:

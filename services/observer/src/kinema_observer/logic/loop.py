@@ -32,8 +32,8 @@ DISRUPTED: Final = "kinema.io/disrupted"
 """Label of the nodes that a running plan empties."""
 
 
-_MOST_IDLE: Final = 3
-"""Executions in a row that end early and save nothing, after which the next plan waits for calm as any other."""
+_MOST_IDLE: Final = 5
+"""Executions in a row that end early, save nothing and leave no fewer moves; then the next plan waits for calm."""
 
 
 @dataclass(frozen=True)
