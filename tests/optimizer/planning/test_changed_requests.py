@@ -95,6 +95,7 @@ def test_smaller_requests_take_no_place_from_who_waits(seed: int) -> None:
 @example(seed=53, pods=12)
 @example(seed=45, pods=16)  # rules between pods let nobody be resized
 @example(seed=7155, pods=8)  # one of three that fall has no order beside the moves that save
+@example(seed=335, pods=8)  # who restarts for new requests does so on other nodes
 @given(seed=st.integers(0, 10**6), pods=st.sampled_from([8, 12]))
 def test_every_plan_with_smaller_requests_passes_the_checker(seed: int, pods: int) -> None:
     """Whatever the rules between pods: everybody has a place or a reason, now and wave by wave; nobody pays more."""

@@ -243,7 +243,7 @@ def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) 
             freed = freed_share(request.cluster, in_the_end(one for one in given if one.workload in falling))
             if sound and _is_saving(plan) and freed < WORTH_FREEING:
                 return task, plan
-            pays = sound and rest.restarts > 0 and _is_saving(plan, least)
+            pays = sound and rest.moves + rest.restarts > 0 and _is_saving(plan, least)
             falls = tuple(one for one in given if one.workload in falling)
             return _falling_beside(request, falls, task, plan, (still, rest), over) if pays else (still, rest)
         blocked = {one for key in stuck for one in _resized(still.problem, key)}
