@@ -25,6 +25,7 @@ from kinema_observer.logic.logview import LogView, fold
 from kinema_observer.logic.loop import Memory, tick
 from kinema_observer.logic.settings import LoopSettings
 from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.request.goal import Goals
 from kinema_optimizer.request.known import Refusals, left_to_others
 from kinema_sim.memory_bus import MemoryBus
 
@@ -33,7 +34,13 @@ WORK: Final = 5
 
 
 def planned(
-    cluster: Cluster, offers: tuple[Offer, ...], now: datetime, log: Iterable[Event] = (), *, work: int = WORK
+    cluster: Cluster,
+    offers: tuple[Offer, ...],
+    now: datetime,
+    log: Iterable[Event] = (),
+    *,
+    work: int = WORK,
+    rest_of: str = "",
 ) -> Plan:
     """The optimizer's plan, after an amount of work and not of time: everywhere the same for the same arguments.
 
@@ -41,12 +48,12 @@ def planned(
     guards that operators have by default only room for a pod that may preempt others is on: without it they do so by
     right.
     """
-    refusals, seconds = Refusals(), unguarded().refused_seconds
+    refusals, goals, seconds = Refusals(), Goals(), unguarded().refused_seconds
     for event in log:
-        refusals = refusals.after(event, seconds)
+        refusals, goals = refusals.after(event, seconds), goals.after(event)
     cluster = refusals.shown_in(left_to_others(cluster), now, seconds)
     settings = unguarded(workers=1, headroom=1, max_headroom_fraction=0.0)
-    return plan_for(cluster, offers, now=now, settings=settings, stop=Unpriced(work))
+    return plan_for(cluster, offers, now=now, settings=settings, goal=goals.of(rest_of), stop=Unpriced(work))
 
 
 async def accepted(
@@ -87,7 +94,8 @@ async def rest_accepted(bus: MemoryBus, cluster: Cluster, now: datetime, *, name
     if asked.start is None or not asked.start.continues:
         return None
     offers = [event.body.offers for event in log if isinstance(event.body, CatalogPublished)][-1]
-    plan = structs.replace(planned(cluster, offers, now, log, work=work), continues=asked.start.continues)
+    rest_of = asked.start.continues
+    plan = structs.replace(planned(cluster, offers, now, log, work=work, rest_of=rest_of), continues=rest_of)
     return await accepted(bus, plan, cluster, now, name=name, begun=asked.start, iteration=asked.iteration)
 
 

@@ -145,6 +145,14 @@ class Resize(Wire, frozen=True, kw_only=True, omit_defaults=False):
     requests_after: Amounts
 
 
+class Seats(Wire, frozen=True, kw_only=True, omit_defaults=False):
+    """Where the pods of a workload are after a plan. `workload` is `Type/namespace/name`."""
+
+    workload: str
+    pods: FrozenMap[int]
+    """Their number by the name of the node."""
+
+
 class Stop(Wire, frozen=True, kw_only=True, omit_defaults=False):
     """End of a solve: `reason` states whether it was done or stopped, and by what; a replay stops there, too."""
 
@@ -207,3 +215,6 @@ class Plan(Wire, frozen=True, kw_only=True, omit_defaults=False):
     which the operator gives with it."""
     continues: str = ""
     """Id of the plan of which this is the rest, planned again; empty for a plan of its own."""
+    seats: tuple[Seats, ...] = ()
+    """Of each workload of which it moves or places any pod: by these its rest is known, as replaced pods have other
+    names."""

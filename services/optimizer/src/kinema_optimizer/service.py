@@ -42,6 +42,7 @@ from kinema_optimizer.process.job import (
     repeat_failure,
 )
 from kinema_optimizer.request.ahead import room_ahead
+from kinema_optimizer.request.goal import Goals
 from kinema_optimizer.request.known import Refusals, left_to_others
 from kinema_optimizer.request.stock import StockOuts
 from kinema_optimizer.settings import NAME, Settings
@@ -56,6 +57,7 @@ class Optimizer:
     name = NAME
     past = None
     consumes = (
+        "plan-proposed",
         "catalog-published",
         "iteration-started",
         "forecast-made",
@@ -86,6 +88,7 @@ class Optimizer:
         self._refusals = Refusals()
         self._stock_outs = StockOuts()
         self._boot_times = BootTimes()
+        self._goals = Goals()
         self._ahead: ReplicasAhead | None = None
         self._stop = stop or (lambda: ClockStop(settings.planning.time_limit_seconds))
         chosen, usable = settings.policy, settings.planning.usable
@@ -106,11 +109,15 @@ class Optimizer:
         return fold(state, event)
 
     def recall(self, event: Event) -> None:
-        """Keep the newest catalog and forecast, boot times, what was refused or sold out, what policies remember."""
+        """Keep the newest catalog and forecast, boot times, goals of plans, and what was refused or sold out.
+
+        And what policies remember.
+        """
         self._memories = self._memories.after(event)
         self._refusals = self._refusals.after(event, self._planning.refused_seconds)
         self._stock_outs = self._stock_outs.after(event, self._planning.stock_out_seconds)
         self._boot_times = self._boot_times.after(event)
+        self._goals = self._goals.after(event)
         if isinstance(event.body, CatalogPublished):
             self._offers, self._delegated = event.body.offers, event.body.delegated
         elif isinstance(event.body, ForecastMade):
@@ -148,7 +155,8 @@ class Optimizer:
                 )
             except PriceError as error:
                 return [price_missing(mode, version, str(error))]
-            job = Job(state, offers, moment.now, planning, mode, forecasts, self._broker, ahead)
+            goal = self._goals.of(rest_of)
+            job = Job(state, offers, moment.now, planning, mode, forecasts, self._broker, ahead, goal)
             answers: list[AnyBody] = [await self._answer(job, moment.recorded)]
         else:
             answers = list(await self._ruled(self._policy, tick, mode, moment.recorded))

@@ -58,14 +58,18 @@ def key_of(problem: Compiled, outcome: Outcome) -> ObjectiveKey:
     return ObjectiveKey(over, len(outcome.lost), paid, len(moving), points)
 
 
-def key_of_plan(problem: Compiled, plan: Plan) -> tuple[bool, ObjectiveKey]:
-    """Return what a plan is compared by, whether its pods restart in no order first; preferences are not priced."""
+def key_of_plan(problem: Compiled, plan: Plan, move_price: int | None = None) -> tuple[bool, ObjectiveKey]:
+    """Return what a plan is compared by, whether its pods restart in no order first; preferences are not priced.
+
+    A move has the price given, else the question's.
+    """
     asked, moved = problem.question, _moved(plan)
+    price = asked.move_price if move_price is None else move_price
     paid = round(plan.cost.after * MICRO)
-    if asked.move_price:
+    if price:
         pods = asked.cluster.pods_by_key
         cost = sum(disruption_cost(asked.cluster, pods[key]) * times for key, times in moved.items())
-        paid += price_of_moves(asked.move_price, cost)
+        paid += price_of_moves(price, cost)
     key = ObjectiveKey(_excess(problem, plan), len(plan.unplaced), paid, sum(moved.values()))
     return worth(plan)[0], key
 

@@ -68,10 +68,10 @@ def new_names(cluster: Cluster) -> Iterator[str]:
 def nothing(compiled: Compiled) -> Outcome:
     """Everything stays as it is; pending pods wait on."""
     nodes = len(compiled.question.cluster.nodes)
-    return Outcome(keep=(True,) * nodes, boots=(), targets={}, lost=_pending(compiled))
+    return Outcome(keep=(True,) * nodes, boots=(), targets={}, lost=pending_movers(compiled))
 
 
-def _pending(compiled: Compiled) -> tuple[Mover, ...]:
+def pending_movers(compiled: Compiled) -> tuple[Mover, ...]:
     """Return the pods that run nowhere; also those that find room only once old copies have gone."""
     homeless = (mover for _, mover in compiled.homeless)
     return (*(mover for one in compiled.classes for mover in one.pending), *homeless)
@@ -91,7 +91,7 @@ def without_moves(compiled: Compiled, outcome: Outcome, stuck: Collection[str]) 
     used = [name for name in booted if name in set(targets.values())]
     renamed = dict(zip(used, new_names(cluster), strict=False))
     out = {mover.pod.key for mover in outcome.lost}
-    waiting = [mover for mover in _pending(compiled) if mover.pod.key in stays - out]
+    waiting = [mover for mover in pending_movers(compiled) if mover.pod.key in stays - out]
     return Outcome(
         keep=tuple(keep or node.name in names for node, keep in zip(cluster.nodes, outcome.keep, strict=True)),
         boots=tuple(booted[name] for name in used),
@@ -163,7 +163,7 @@ def outcome_from(compiled: Compiled, plan: Plan) -> Outcome:
         keep=tuple(node.name not in deleted for node in cluster.nodes),
         boots=tuple((offers[node.offer],) for node in boots),
         targets={one.pod: names.get(one.to, one.to) for one in plan.placements if one.strategy != "stay"},
-        lost=tuple(mover for mover in _pending(compiled) if mover.pod.key not in placed),
+        lost=tuple(mover for mover in pending_movers(compiled) if mover.pod.key not in placed),
         updates=frozenset(key for pod in rolling if (key := cluster.controller_key_of(pod)) is not None) - resized,
     )
 

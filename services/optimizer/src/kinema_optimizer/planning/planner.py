@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from kinema_core.events import ConstraintCost, Mode, Offer, Plan, Pod, Solve, Stop, WorkloadForecast
-from kinema_core.model.checker.check import check_plan
+from kinema_core.model.checker.check import Violation, check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.freed_room import freed_share
 from kinema_core.model.resizing import resized_in_place
@@ -29,18 +29,31 @@ from kinema_optimizer.planning.ordering import (
     obstacles_of,
     order_once,
     order_plan,
+    order_within,
     unmoved,
     with_unordered_count,
 )
 from kinema_optimizer.planning.plan import node_cost, nothing, outcome_from, outcome_of
 from kinema_optimizer.planning.portfolio import UNSEARCHED, Portfolio, SolverResult, is_dense
+from kinema_optimizer.planning.rest import outcomes_left
 from kinema_optimizer.planning.task import Request, Task, places_beside, with_unplaceable
 from kinema_optimizer.problem.compile import Compiled, compiled
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import IncumbentReport, Progress, Report
 from kinema_optimizer.request.choice import PRICE_STEPS, Choice, choose, with_choice
+from kinema_optimizer.request.goal import Goal
 from kinema_optimizer.request.headroom import brings_room
-from kinema_optimizer.request.objective import MICRO, in_the_end, lowers, objective_at, raised, rising, worth
+from kinema_optimizer.request.objective import (
+    MICRO,
+    SLACK,
+    ObjectiveKey,
+    in_the_end,
+    lowers,
+    objective_at,
+    raised,
+    rising,
+    worth,
+)
 from kinema_optimizer.search import kernels
 from kinema_optimizer.search.neighborhood import TaskPool
 from kinema_optimizer.search.search import SearchOptions
@@ -57,6 +70,8 @@ FIRST_SHARE: Final = 0.5
 """Of the time, for the first plan where others are made to choose from."""
 LOWERED_SHARE: Final = 0.5
 """Of the time, for a plan with smaller requests where one without them may have to be made as well."""
+REST: Final = "rest of a plan"
+"""Method of a plan that goes on where the one before it ended."""
 
 Forecasts: TypeAlias = tuple[WorkloadForecast, ...]
 
@@ -70,6 +85,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     mode: Mode = "reschedule",
     forecasts: tuple[WorkloadForecast, ...] = (),
     ahead: tuple[Pod, ...] = (),
+    goal: Goal | None = None,
     stop: StopRule | None = None,
     progress: Report | None = None,
     task_pool: TaskPool | None = None,
@@ -85,6 +101,7 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
         mode: `autoscale` only adds nodes for pending pods.
         forecasts: new requests; those that cannot be applied are left out.
         ahead: placeholders for replicas that are expected soon.
+        goal: of the plan that this is the rest of.
         stop: when to end the solve; by default the clock after the settings' time limit. That of a recorded solve
             also reports its seconds.
         progress: called with each incumbent and bound.
@@ -101,7 +118,10 @@ def plan_for(  # noqa: PLR0913 - all but two have defaults and are named
     prospect = prospect_of(request, forecasts)
     forecasts = useful(request, forecasts, prospect)
     with stop.part(FIRST_SHARE) if choice is not None else nullcontext():
-        made = _make_no_dearer(request, forecasts, task_pool, stop, report)
+        if goal is None:
+            made = _make_no_dearer(request, forecasts, task_pool, stop, report)
+        else:
+            made = _going_on(request, forecasts, goal, task_pool, stop, report)
     for amended in (_raised_in_place, _worthwhile, _with_others_in_place):
         made = made.of(*amended(request, forecasts, made.task, made.plan), stop)
     made = made.of(*without_idle_falls(request, forecasts, made.task, made.plan, prospect), stop)
@@ -217,6 +237,38 @@ def _make_no_dearer(
     bound = min(made.result.lower_bound, other.result.lower_bound)
     stops = (*made.stops, *within(UNLOWERED, other.stops))
     return replace(best, result=replace(best.result, lower_bound=bound), stops=stops)
+
+
+def _going_on(
+    request: Request, forecasts: Forecasts, goal: Goal, task_pool: TaskPool | None, stop: StopRule, report: Report
+) -> _Made:
+    """Return what is left to do for the goal of the plan before, unless the solvers' plan is better.
+
+    Theirs may be as cheap with other machines, and would move pods again that have moved already. What is left is
+    worked out first: the solvers use the time up.
+    """
+    stop.begin(BUILD)
+    task = request.task(forecasts)
+    stop.ends(0)
+    problem = task.problem
+    plans = [order_within(problem, left, stop.noted(ORDER))[0] for left in outcomes_left(problem, goal)]
+    made = _make(task, request.search_options(task, task_pool), stop, report)
+    price = made.result.move_price or problem.question.move_price
+    sound = [plan for plan in plans if not _violations(problem, plan)]
+    keys = [key_of_plan(problem, plan, price) for plan in (*sound, made.plan)]
+    least = min(keys)[1].cost
+    most = least + least // SLACK if price is None else least
+
+    def order(index: int) -> tuple[bool, ObjectiveKey]:
+        disordered, key = keys[index]
+        return disordered, key._replace(cost=max(key.cost, most))
+
+    best = (*sound, made.plan)[min(range(len(keys)), key=order)]
+    if best is made.plan:
+        return made
+    paid = round(best.cost.after * MICRO)
+    proven = made.result.optimal and paid <= round(made.plan.cost.after * MICRO)
+    return replace(made, plan=best, result=replace(made.result, method=REST, optimal=proven), found=None)
 
 
 def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) -> tuple[Task, Plan]:
@@ -391,11 +443,15 @@ def _is_at_rest(plan: Plan) -> bool:
 
 def _blocked(problem: Compiled, plan: Plan) -> tuple[str, ...]:
     """Return what the checker finds wrong with a plan that changes requests, by subject."""
-    asked = problem.question
     if not plan.resizes:
         return ()
-    violations = check_plan(plan, asked.cluster, asked.offers, asked.now, asked.options, ordered=True)
-    return tuple(sorted({violation.subject for violation in violations}))
+    return tuple(sorted({violation.subject for violation in _violations(problem, plan)}))
+
+
+def _violations(problem: Compiled, plan: Plan) -> tuple[Violation, ...]:
+    """Return what the checker finds wrong with a plan."""
+    asked = problem.question
+    return check_plan(plan, asked.cluster, asked.offers, asked.now, asked.options, ordered=True)
 
 
 def _resized(problem: Compiled, key: str) -> Iterator[str]:

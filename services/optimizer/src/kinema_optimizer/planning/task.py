@@ -6,6 +6,7 @@ until then.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,7 +14,7 @@ from itertools import chain
 
 import msgspec
 
-from kinema_core.events import FrozenMap, Mode, Offer, Plan, Pod, WorkloadForecast
+from kinema_core.events import FrozenMap, Mode, Offer, Plan, Pod, Seats, WorkloadForecast
 from kinema_core.model.budgets import budgets_by_pod, covered
 from kinema_core.model.catalog import node_prices
 from kinema_core.model.checker.check import check_plan
@@ -202,9 +203,25 @@ class Task:
         violated = violated_preferences(plan, asked.cluster, offers, asked.point_price)
         loss = redundancy_loss(plan, asked.cluster)
         plan = msgspec.structs.replace(
-            plan, violated_preferences=violated, redundancy_loss=loss, purpose=served_purpose(plan)
+            plan,
+            violated_preferences=violated,
+            redundancy_loss=loss,
+            purpose=served_purpose(plan),
+            seats=seats_of(plan, asked.cluster),
         )
         return self.frame.read(plan)
+
+
+def seats_of(plan: Plan, cluster: Cluster) -> tuple[Seats, ...]:
+    """Return where the pods of each workload are that a plan moves or places any of: nodes, each with their number."""
+    pods = cluster.pods_by_key
+    workloads = {one.pod: cluster.controller_key_of(pods[one.pod]) for one in plan.placements}
+    moved = {workload for one in plan.placements if one.strategy != "stay" and (workload := workloads[one.pod])}
+    found: dict[str, Counter[str]] = {workload: Counter() for workload in sorted(moved)}
+    for one in plan.placements:
+        if (workload := workloads[one.pod]) in found:
+            found[workload][one.to] += 1
+    return tuple(Seats(workload=workload, pods=FrozenMap(nodes)) for workload, nodes in found.items())
 
 
 def _limited(frame: Frame, forecasts: tuple[WorkloadForecast, ...]) -> tuple[Offer, ...]:

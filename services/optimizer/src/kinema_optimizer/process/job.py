@@ -40,6 +40,7 @@ from kinema_optimizer.planning.planner import SalvageStop, plan_for, plan_from
 from kinema_optimizer.planning.portfolio import WITHOUT_SEARCH
 from kinema_optimizer.planning.task import Request
 from kinema_optimizer.problem.solution import IncumbentReport, Progress, Report, incumbent_report
+from kinema_optimizer.request.goal import Goal
 from kinema_optimizer.search.neighborhood import TaskPool
 from kinema_optimizer.settings import PlanningSettings
 from kinema_optimizer.solvers.stopping import RecordedStop, StopRule
@@ -59,10 +60,12 @@ class Job:
     """Whose work queue shares the search among processes; None: it is not shared."""
     ahead: tuple[Pod, ...] = ()
     """Placeholders for replicas that are expected soon."""
+    goal: Goal | None = None
+    """Of the plan that this is the rest of."""
 
     def pack(self) -> bytes:
         """Return the job as bytes for a child process."""
-        asked = (self.offers, self.now, self.settings, self.mode, self.forecasts, self.broker, self.ahead)
+        asked = (self.offers, self.now, self.settings, self.mode, self.forecasts, self.broker, self.ahead, self.goal)
         return pickle.dumps((tuple(all_objects(self.cluster)), self.cluster.version, *asked), protocol=5)
 
 
@@ -99,6 +102,7 @@ def solve(
             mode=job.mode,
             forecasts=job.forecasts,
             ahead=job.ahead,
+            goal=job.goal,
             stop=stop,
             progress=progress,
             task_pool=task_pool,
