@@ -1,11 +1,14 @@
 """The real Karpenter after a peak on a real control plane, and Kinema's plans from the very same start.
 
-    python -m benchmarks.beside_karpenter --start deployments-0 [--seconds 10] [--out DIR] [--again]
+    python -m benchmarks.beside_karpenter --start deployments-0 [--seconds 10] [--out DIR] [--again] [--live]
 
 Karpenter buys the nodes of the usual load and then those of the peak, kube-scheduler fills them, the Deployments are
 scaled down again by their controllers, and what is left is kept as a snapshot. Then Karpenter consolidates it while
 every change is watched from outside. The snapshot, the catalog and what was seen stay in DIR: `--again` plans from them
 once more, without a cluster, and `kinema plan --snapshot … --catalog …` reads them too.
+
+With `--live` the five services work on the same start instead, on another control plane: the nodes with the labels that
+Karpenter gave them, the pods where it left them.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ import msgspec
 from tests.controlplane.plane import ControlPlane, Options, running
 from tests.e2e.pipeline_run import listed
 
-from benchmarks.after_peak import PROGRAMS
+from benchmarks.after_peak import PROGRAMS, Wish, run_on
 from benchmarks.clusters import NAMESPACE
 from benchmarks.frontier import Seen, frontier
 from benchmarks.karpenter import consolidate, running_karpenter
@@ -184,14 +187,20 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="for each of Kinema's plans")
     parser.add_argument("--again", action="store_true", help="plan from what an earlier run left, without a cluster")
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
+    parser.add_argument("--live", action="store_true", help="let the services carry their plans out")
     given = parser.parse_args()
     files = Files(given.out, given.start)
     if given.again:
         seen = msgspec.json.decode(files.seen().read_bytes(), type=Seen)
     else:
         seen = watched(peaks()[given.start], files)
-    name = f"karpenter-{given.start}"
-    result = frontier(name, files.start(), seconds=given.seconds, out=given.out, seen=[seen])
+    name = f"karpenter-{given.start}{'-live' if given.live else ''}"
+    if given.live:
+        beside = {"karpenter": msgspec.to_builtins(seen)}
+        result = {**run_on(files.start(), Wish(), Options(only=PROGRAMS)), **beside}
+        print(json.dumps(result, indent=2))
+    else:
+        result = frontier(name, files.start(), seconds=given.seconds, out=given.out, seen=[seen])
     write_result(name, result, given.out / f"{name}.json")
 
 

@@ -86,7 +86,7 @@ def _node(item: Node) -> JSON:
         pods=str(amounts["pods"]),
         zone=item.labels[ZONE],
         machine=item.labels[TYPE],
-        labels={CAPACITY: item.labels.get(CAPACITY, "on-demand")},
+        labels={CAPACITY: "on-demand", **item.labels},
     )
 
 
