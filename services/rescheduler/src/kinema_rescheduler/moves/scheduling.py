@@ -297,7 +297,7 @@ def _misplaced(ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[W
     going += [pod for pods in ctx.evictable.values() for pod in pods if pod.terminating]
     for pod in going:
         leaving.setdefault(pod.node or "", []).append(with_attachments(ctx.cluster, pod, pod.requests))
-    rolls = [item for item in (*running, *idle) if item.strategy == "rolling"]
+    rolls = [item for item in (*running, *idle) if item.strategy == "rolling" and not ctx.skipped(item.key)]
     away = _rolled_away(ctx, rolls)
     over: list[Pod] = []
     rest: dict[str, Amounts] = {}
@@ -367,12 +367,17 @@ def _under_way(ctx: ExecutionContext, item: WorkloadMoves) -> tuple[str, ...]:
 
 
 def _reserve(ctx: ExecutionContext, room: Room, item: WorkloadMoves) -> None:
-    """Take the room of new pods that a running move asked for and that are bound to no node yet."""
+    """Take the room of new pods that a running move asked for and that are bound to no node yet.
+
+    A pod that was evicted a moment ago may be there yet, as far as the state shows.
+    """
     pod, number = _sample(item), ctx.units.get(item.key, 0)
     if pod is None:
         return
     steer, up = ctx.unit("prefer-nodes", item.key, number), ctx.unit("surge-up", item.key, number)
-    bound = sum(1 for other in item.pods if other.node is not None)
+    evicted = ctx.unit("evict", item.key, number)
+    gone = evicted.step.pods if evicted is not None and evicted.state == "done" else ()
+    bound = sum(1 for other in item.pods if other.node is not None and other.uid not in gone)
     if ctx.unit("surge-down", item.key, number) is not None:
         missing = 0  # all have come, or none would leave
     elif up is not None and not up.lost:
