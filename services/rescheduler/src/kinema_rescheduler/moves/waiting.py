@@ -18,7 +18,7 @@ from kinema_core.model.mobility import spot_allowed
 from kinema_core.model.resources import fits
 from kinema_core.model.volumes import with_attachments
 from kinema_rescheduler.journal.execution import Progress
-from kinema_rescheduler.moves.decision import MoveDecision, elsewhere, skipping
+from kinema_rescheduler.moves.decision import MoveDecision, skipping
 from kinema_rescheduler.moves.roll import rolled
 from kinema_rescheduler.moves.room import admits, free_room
 from kinema_rescheduler.moves.surge import unfinished
@@ -42,7 +42,7 @@ def kept_waiting(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
     for pod in _waiting(ctx):
         home = _home(ctx, pod, closed)
         why = _reason(ctx, pod, home)
-        if why and not elsewhere(ctx, pod):
+        if why and not any(_would_take(ctx, node, pod) for node in ctx.cluster.nodes):
             return ctx.give_up(POD_WAITS, f"{pod.key} {why}")
         if home and _is_last(ctx, pod):
             roll = skip_id(ctx.cluster.workload_key_of(pod))
