@@ -17,7 +17,6 @@ from kinema_core.events import (
     IterationStarted,
     Plan,
     Seats,
-    StepStarted,
     StepSucceeded,
 )
 from kinema_core.events.plan import PlanNode
@@ -109,6 +108,16 @@ def test_a_node_is_kept_for_a_pod_that_the_plan_did_not_know() -> None:
     assert found.moves == 0
 
 
+@pytest.mark.parametrize("places", ["ccdd", "cddd"])
+def test_no_workload_is_rolled_whose_pods_have_no_better_place(places: str) -> None:
+    """It moves by rolling updates only. Its owner scaled it, or a new pod landed elsewhere: nothing is to be saved."""
+    roll = {"kinema.io/strategy": "rolling"}
+    nodes = [node(name, cpu=1000, price="0.1") for name in "cd"]
+    state = cluster(nodes, deployed("web", list(places), cpu=250, annotations=roll))
+    found = planned(state, (), goal=Goal({}, frozenset("ab"), {WEB: {"c": 2, "d": 1}}, frozenset({"shop/web-old"})))
+    assert (found.moves, found.restarts) == (0, 0)
+
+
 def test_a_machine_that_is_sold_out_is_no_part_of_the_rest() -> None:
     """The plan would boot one, which nobody sells any more: the solvers' plan is made."""
     goal = Goal({"new": "gone/zone/on-demand"}, frozenset(NAMES), {WEB: {"new": 4}}, frozenset())
@@ -145,8 +154,8 @@ def logged(body: AnyBody, n: int) -> Event:
     return origin(body, id_=f"e{n}", cluster="test", iteration="i1", now=NOW)
 
 
-def test_goals_follow_the_names_of_booted_nodes_and_forget_what_was_not_executed() -> None:
-    """By the log alone: proposals wait, one begins, and its machine registers under a name of its own."""
+def test_goals_follow_the_names_of_booted_nodes_and_outlive_other_proposals() -> None:
+    """By the log alone: several proposals wait, one is executed, and its machine registers under a name of its own."""
     plan = planned(halves(), ())
     new = PlanNode(
         name="kinema-1-1",
@@ -162,16 +171,15 @@ def test_goals_follow_the_names_of_booted_nodes_and_forget_what_was_not_executed
     )
     goals = Goals().after(logged(plan, 1)).after(logged(booting, 2))
     assert goals.of("e1") == goal_of(plan)
-    step = {"id": "boot/kinema-1-1", "kind": "boot", "target": "kinema-1-1"}
-    started = msgspec.convert({"plan": "e2", "step": step, "fencing": 1, "deadline": NOW}, StepStarted)
-    goals = goals.after(logged(started, 3))
-    assert goals.of("e1") is None
     done = StepSucceeded(
         plan="e2", step="boot/kinema-1-1", fencing=1, outcome="done", figures=FrozenMap({"node": "gke-7"})
     )
     found = goals.after(logged(done, 4)).of("e2")
     assert found is not None
     assert (found.boots, found.seats) == ({"gke-7": "m/z"}, {WEB: {"gke-7": 4}})
+    for n in range(5, 9):
+        goals = goals.after(logged(plan, n))
+    assert goals.of("e2") is None
 
 
 def test_plans_of_before_have_no_goal() -> None:

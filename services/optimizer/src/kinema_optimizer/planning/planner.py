@@ -245,30 +245,41 @@ def _going_on(
     """Return what is left to do for the goal of the plan before, unless the solvers' plan is better.
 
     Theirs may be as cheap with other machines, and would move pods again that have moved already. What is left is
-    worked out first: the solvers use the time up.
+    worked out first: the solvers use the time up. Of equals the one with fewer restarts is taken.
     """
     stop.begin(BUILD)
     task = request.task(forecasts)
     stop.ends(0)
     problem = task.problem
-    plans = [order_within(problem, left, stop.noted(ORDER))[0] for left in outcomes_left(problem, goal)]
+    plans = list(_left_of(problem, goal, stop))
     made = _make(task, request.search_options(task, task_pool), stop, report)
     price = made.result.move_price or problem.question.move_price
-    sound = [plan for plan in plans if not _violations(problem, plan)]
-    keys = [key_of_plan(problem, plan, price) for plan in (*sound, made.plan)]
+    plans.append(made.plan)
+    keys = [key_of_plan(problem, plan, price) for plan in plans]
     least = min(keys)[1].cost
     most = least + least // SLACK if price is None else least
 
-    def order(index: int) -> tuple[bool, ObjectiveKey]:
+    def order(index: int) -> tuple[bool, ObjectiveKey, int]:
         disordered, key = keys[index]
-        return disordered, key._replace(cost=max(key.cost, most))
+        return disordered, key._replace(cost=max(key.cost, most)), plans[index].restarts
 
-    best = (*sound, made.plan)[min(range(len(keys)), key=order)]
+    best = plans[min(range(len(plans)), key=order)]
     if best is made.plan:
         return made
     paid = round(best.cost.after * MICRO)
     proven = made.result.optimal and paid <= round(made.plan.cost.after * MICRO)
     return replace(made, plan=best, result=replace(made.result, method=REST, optimal=proven), found=None)
+
+
+def _left_of(problem: Compiled, goal: Goal, stop: StopRule) -> Iterator[Plan]:
+    """Yield plans of what is left to do for a goal, as far as there is time to order them."""
+    for outcome in outcomes_left(problem, goal):
+        over = stop.noted(ORDER)
+        plan, _ = order_within(problem, outcome, over)
+        if not _violations(problem, plan):
+            yield plan
+        if over(ORDER):
+            break
 
 
 def _worthwhile(request: Request, forecasts: Forecasts, task: Task, plan: Plan) -> tuple[Task, Plan]:

@@ -44,14 +44,14 @@ def _outcome_left(problem: Compiled, goal: Goal, *, stay: bool) -> Outcome | Non
     for workload, wanted in goal.seats.items():
         pods = [pod for pod in cluster.pods_by_workload.get(workload, ()) if pod.key in listed]
         free = Counter({names.get(name, name): count for name, count in wanted.items()})
-        seated, others = _seated(pods, free)
-        if workload in problem.updates and others:
+        going = [pod for pod in _without_seats(pods, free) if pod.node is None or pod.key in movable]
+        if stay:
+            going = [pod for pod in going if pod.node is None or pod.node in gone or pod.key in goal.unmoved]
+        found = {pod.key: name for pod, name in zip(going, in_turn(free), strict=False)}
+        if workload in problem.updates and found:
             updates.add(workload)
-            targets |= {pod.key: pod.node for pod in seated if pod.node is not None}
-        elif stay:
-            others = [pod for pod in others if pod.node is None or pod.node in gone or pod.key in goal.unmoved]
-        going = [pod for pod in others if pod.node is None or pod.key in movable]
-        targets |= {pod.key: name for pod, name in zip(going, in_turn(free), strict=False)}
+            targets |= {pod.key: pod.node for pod in pods if pod.node is not None}
+        targets |= found
     lost = tuple(mover for mover in pending_movers(problem) if mover.pod.key not in targets)
     outcome = Outcome(
         keep=tuple(node.name not in gone for node in cluster.nodes),
@@ -65,13 +65,12 @@ def _outcome_left(problem: Compiled, goal: Goal, *, stay: bool) -> Outcome | Non
     return keeping(problem, outcome, needed) if needed else outcome
 
 
-def _seated(pods: list[Pod], free: Counter[str]) -> tuple[list[Pod], list[Pod]]:
-    """Return the pods that have a seat where they are, and the others; `free` loses the seats that are taken."""
-    seated, others = list[Pod](), list[Pod]()
+def _without_seats(pods: list[Pod], free: Counter[str]) -> list[Pod]:
+    """Return the pods that have no seat where they are; `free` loses the seats of the others."""
+    found = list[Pod]()
     for pod in pods:
         if pod.node is not None and free[pod.node] > 0:
             free[pod.node] -= 1
-            seated.append(pod)
         else:
-            others.append(pod)
-    return seated, others
+            found.append(pod)
+    return found

@@ -12,10 +12,10 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
-from kinema_core.events import Event, Plan, StepStarted, StepSucceeded
+from kinema_core.events import Event, Plan, StepSucceeded
 
-_KEPT: Final = 8
-"""Plans that are remembered until one is executed: several may wait for an operator's approval."""
+_KEPT: Final = 4
+"""Plans that are remembered: several may wait for an operator's approval while others are proposed."""
 _BOOT: Final = "boot/"
 _NODE: Final = "node"
 
@@ -61,7 +61,7 @@ def goal_of(plan: Plan) -> Goal:
 
 @dataclass(frozen=True)
 class Goals:
-    """Goals of the plan that was executed last and of those proposed since, by the plan's id."""
+    """Goals of the plans that were proposed last, by the plan's id."""
 
     last: Mapping[str, Goal] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -71,8 +71,6 @@ class Goals:
             case Plan() as plan:
                 newest = {**self.last, event.id: goal_of(plan)}
                 return Goals(MappingProxyType(dict(islice(newest.items(), max(0, len(newest) - _KEPT), None))))
-            case StepStarted(plan=plan) if plan in self.last and len(self.last) > 1:
-                return Goals(MappingProxyType({plan: self.last[plan]}))
             case StepSucceeded(plan=plan, step=step, figures=figures) if plan in self.last and step.startswith(_BOOT):
                 name = figures.get(_NODE)
                 if not isinstance(name, str):
