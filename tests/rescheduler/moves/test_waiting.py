@@ -104,12 +104,12 @@ async def test_a_plan_goes_on_where_nothing_would_be_bought(sold: str) -> None:
     await completes_without_the_roll(world)
 
 
-@pytest.mark.parametrize("alone", [False, True])
-async def test_a_pod_that_waits_for_something_else_ends_no_plan(alone: bool) -> None:
-    """Where an open node has room, too, opening one more would not help; nor for a pod that has to be beside nobody."""
+@pytest.mark.parametrize("affinity", [False, True])
+async def test_a_pod_that_waits_for_something_else_ends_no_plan(affinity: bool) -> None:
+    """An open node has room, so opening another does not help; nor where no pod matches the required affinity."""
     world = World(*crowded_plan(), limits=Limits(unschedulable_seconds=60, pods_ready_seconds=300))
-    beside = PodTerm(topology_key="kubernetes.io/hostname", selector=selector(app="nobody"))
-    with_a_stranger(world, cpu=100, rules=PlacementRules(affinity=(beside,)) if alone else NO_RULES)
+    unmatched = PodTerm(topology_key="kubernetes.io/hostname", selector=selector(app="gone"))
+    with_a_stranger(world, cpu=100, rules=PlacementRules(affinity=(unmatched,)) if affinity else NO_RULES)
     place = world.memory._place_for
     world.memory._place_for = lambda pod: None if pod.key == STRANGER else place(pod)  # type: ignore[method-assign]  # a scheduler with a reason of its own
     await completes_without_the_roll(world)

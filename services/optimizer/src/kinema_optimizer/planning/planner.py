@@ -45,13 +45,12 @@ from kinema_optimizer.request.goal import Goal
 from kinema_optimizer.request.headroom import brings_room
 from kinema_optimizer.request.objective import (
     MICRO,
-    SLACK,
-    ObjectiveKey,
     in_the_end,
     lowers,
     objective_at,
     raised,
     rising,
+    with_equal_costs,
     worth,
 )
 from kinema_optimizer.search import kernels
@@ -255,15 +254,9 @@ def _going_on(
     made = _make(task, request.search_options(task, task_pool), stop, report)
     price = made.result.move_price or problem.question.move_price
     plans.append(made.plan)
-    keys = [key_of_plan(problem, plan, price) for plan in plans]
-    least = min(keys)[1].cost
-    most = least + least // SLACK if price is None else least
-
-    def order(index: int) -> tuple[bool, ObjectiveKey, int]:
-        disordered, key = keys[index]
-        return disordered, key._replace(cost=max(key.cost, most)), plans[index].restarts
-
-    best = plans[min(range(len(plans)), key=order)]
+    found = [key_of_plan(problem, plan, price) for plan in plans]
+    keys = with_equal_costs([key for _, key in found], priced=price is not None)
+    best = plans[min(range(len(plans)), key=lambda i: (found[i][0], keys[i], plans[i].restarts))]
     if best is made.plan:
         return made
     paid = round(best.cost.after * MICRO)

@@ -34,7 +34,7 @@ from kinema_optimizer.problem.instance import Solution, cost, flaws, losses, mov
 from kinema_optimizer.problem.question import Question
 from kinema_optimizer.problem.solution import Progress, Report, solution_of
 from kinema_optimizer.request.headroom import NAMESPACE
-from kinema_optimizer.request.objective import MICRO, SLACK, ObjectiveKey
+from kinema_optimizer.request.objective import MICRO, with_equal_costs
 from kinema_optimizer.search import kernels
 from kinema_optimizer.search.drain import drain
 from kinema_optimizer.search.search import SearchOptions, search, start_as_is
@@ -386,15 +386,9 @@ class Portfolio:
 
     def _best(self) -> SolverResult:
         """Return the best result; where moves have no price, costs within 1/SLACK of the least count as equal."""
-        keys = [key_of(self.problem, one.outcome) for one in self.results]
-        least = min(keys).cost
-        most = least + least // SLACK if self.options.move_price is None else least
-
-        def order(index: int) -> tuple[ObjectiveKey, bool]:
-            key = keys[index]
-            return key._replace(cost=max(key.cost, most)), self.results[index].exact is not None
-
-        return self.results[min(range(len(keys)), key=order)]
+        found = [key_of(self.problem, one.outcome) for one in self.results]
+        keys = with_equal_costs(found, priced=self.options.move_price is not None)
+        return self.results[min(range(len(keys)), key=lambda i: (keys[i], self.results[i].exact is not None))]
 
     def _cheapest_in_any_order(self) -> SolverResult | None:
         """Return the cheapest result with room for old copies beside new ones.

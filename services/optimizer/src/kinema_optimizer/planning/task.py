@@ -214,14 +214,13 @@ class Task:
 
 def seats_of(plan: Plan, cluster: Cluster) -> tuple[Seats, ...]:
     """Return where the pods of each workload are that a plan moves or places any of: nodes, each with their number."""
-    pods = cluster.pods_by_key
-    workloads = {one.pod: cluster.controller_key_of(pods[one.pod]) for one in plan.placements}
-    moved = {workload for one in plan.placements if one.strategy != "stay" and (workload := workloads[one.pod])}
-    found: dict[str, Counter[str]] = {workload: Counter() for workload in sorted(moved)}
-    for one in plan.placements:
-        if (workload := workloads[one.pod]) in found:
-            found[workload][one.to] += 1
-    return tuple(Seats(workload=workload, pods=FrozenMap(nodes)) for workload, nodes in found.items())
+    places = {one.pod: one.to for one in plan.placements}
+    moving = (cluster.pods_by_key[one.pod] for one in plan.placements if one.strategy != "stay")
+    workloads = {key for pod in moving if (key := cluster.controller_key_of(pod)) is not None}
+    pods = {one: [pod.key for pod in cluster.pods_by_workload[one] if pod.key in places] for one in sorted(workloads)}
+    return tuple(
+        Seats(workload=one, pods=FrozenMap(Counter(places[key] for key in keys))) for one, keys in pods.items()
+    )
 
 
 def _limited(frame: Frame, forecasts: tuple[WorkloadForecast, ...]) -> tuple[Offer, ...]:

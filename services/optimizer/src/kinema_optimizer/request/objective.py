@@ -213,6 +213,13 @@ def served_purpose(plan: Plan) -> Purpose:
     return "room" if brings_room(plan) else "saving"
 
 
+def with_equal_costs(keys: Sequence[ObjectiveKey], *, priced: bool) -> list[ObjectiveKey]:
+    """Return the keys with one cost for all within 1/SLACK of the best one's; where moves are priced, as they are."""
+    least = min(keys).cost
+    most = least if priced else least + least // SLACK
+    return [key._replace(cost=max(key.cost, most)) for key in keys]
+
+
 def worth(plan: Plan) -> tuple[bool, int, int]:
     """Return changes without an order, pods without a place, and micro-USD per hour; less is better."""
     disordered = not plan.steps and changed_pods(plan) > 0

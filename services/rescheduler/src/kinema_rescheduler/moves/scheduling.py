@@ -321,7 +321,7 @@ def _misplaced(ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[W
 
 def _rolled_away(ctx: ExecutionContext, rolls: list[WorkloadMoves]) -> Mapping[str, list[Amounts]]:
     """Return what the pods take now, by node, that rolling updates have yet to bring elsewhere by the plan."""
-    places = {place.uid: place.to for place in ctx.plan.placements}
+    places = {place.uid: place.to for place in ctx.plan.placements} if rolls else {}
     found: dict[str, list[Amounts]] = {}
     for pod in (pod for item in rolls for pod in item.pods):
         if pod.node is not None and places.get(pod.uid, pod.node) != pod.node:
