@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from benchmarks.assemble import PodClass, assemble
 from benchmarks.machine_types import MachineType
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.optimizer.instances import boutique, random_cluster
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW
+from tests.support.cases import examples, exhaustive
 
 from kinema_core.events import Solve
 from kinema_optimizer.problem.compile import Compiled, compiled
@@ -23,6 +24,8 @@ from kinema_optimizer.problem.solution import Incumbent, cost_of
 from kinema_optimizer.search import search as search_module
 from kinema_optimizer.search.search import Affordable, SearchOptions, SearchResult, search, start_as_is, too_slow
 from kinema_optimizer.solvers.stopping import Ends, RecordedStop, StopReason, WorkStop
+
+SIZES = pytest.mark.parametrize(("replicas", "nodes"), [(20, 24), exhaustive(60, 70)])
 
 
 @cache
@@ -52,7 +55,7 @@ def same(one: SearchResult, other: SearchResult) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
+@examples(25, 50)
 @given(seed=st.integers(0, 10**6), pods=st.sampled_from([8, 30]))
 def test_packings_obey_every_rule_and_the_bound(seed: int, pods: int) -> None:
     """Whatever the rules: no flaw, and no packing that places everybody is cheaper than the certified bound."""
@@ -66,7 +69,7 @@ def test_packings_obey_every_rule_and_the_bound(seed: int, pods: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@examples(10, 25)
 @given(seed=st.integers(0, 10**6), most=st.integers(0, 12))
 def test_no_more_pods_move_than_allowed(seed: int, most: int) -> None:
     """A cap on moves holds, whatever could be saved with more."""
@@ -78,10 +81,21 @@ def test_no_more_pods_move_than_allowed(seed: int, most: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wish", [SearchOptions(), SearchOptions(max_moves=200), SearchOptions(move_price=300)])
-def test_the_same_seed_gives_the_same_packing_whatever_the_workers(wish: SearchOptions) -> None:
+@pytest.mark.parametrize(
+    "wish",
+    [
+        SearchOptions(),
+        SearchOptions(max_moves=60),
+        exhaustive(SearchOptions(max_moves=200)),
+        SearchOptions(move_price=300),
+    ],
+)
+@SIZES
+def test_the_same_seed_gives_the_same_packing_whatever_the_workers(
+    replicas: int, nodes: int, wish: SearchOptions
+) -> None:
     """Workers decide how fast a round is, never what comes out of it."""
-    problem = boutique_problem()
+    problem = boutique_problem(replicas, nodes)
     one = found_for(problem, SearchOptions(wish.move_price, wish.max_moves, workers=1))
     many = found_for(problem, SearchOptions(wish.move_price, wish.max_moves, workers=3))
     assert same(one, many)
@@ -89,9 +103,10 @@ def test_the_same_seed_gives_the_same_packing_whatever_the_workers(wish: SearchO
 
 
 @pytest.mark.slow
-def test_a_search_ends_where_a_recorded_one_ended() -> None:
+@SIZES
+def test_a_search_ends_where_a_recorded_one_ended(replicas: int, nodes: int) -> None:
     """A replay has no clock: it stops every phase at the recorded round, and finds the same."""
-    problem = boutique_problem()
+    problem = boutique_problem(replicas, nodes)
     first = found_for(problem, SearchOptions(), rounds=4)
     solve = Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=0, stops=first.stops)
     again = search(problem.packing, problem.relaxed, SearchOptions(), RecordedStop(solve))
@@ -146,9 +161,10 @@ class EndsAfter(WorkStop):
 
 
 @pytest.mark.slow
-def test_a_search_with_more_time_passes_the_same_states() -> None:
+@SIZES
+def test_a_search_with_more_time_passes_the_same_states(replicas: int, nodes: int) -> None:
     """What a search comes to does not get worse where it ends later, once its first plans are made."""
-    problem = boutique_problem()
+    problem = boutique_problem(replicas, nodes)
     found = [
         search(problem.packing, problem.relaxed, SearchOptions(knee=True, workers=1), EndsAfter(callbacks))
         for callbacks in (30, 40, 60, 80)
