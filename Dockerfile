@@ -41,8 +41,10 @@ RUN --mount=type=cache,target=/root/.cache/uv \
 COPY . .
 ARG SOURCE_DATE_EPOCH=1767225600
 RUN --mount=type=cache,target=/root/.cache/uv \
-    /uv/bin/uv sync --locked --no-dev --no-editable --compile-bytecode $(cat /selection) \
-    && if [ "${SERVICE}" = admin ]; then /uv/bin/uv pip install --python /opt/kinema --no-deps --compile-bytecode ./cli; fi \
+    /uv/bin/uv sync --locked --no-dev --no-editable $(cat /selection) \
+    && if [ "${SERVICE}" = admin ]; then /uv/bin/uv pip install --python /opt/kinema --no-deps ./cli; fi \
+    && find /opt/kinema/lib -maxdepth 3 -name 'kinema_*' \
+       -exec /opt/kinema/bin/python -m compileall -q --invalidation-mode unchecked-hash {} + \
     && /uv/bin/uv export --locked --no-dev --quiet --format cyclonedx1.5 $(cat /selection) \
        | sed -E '/"(serialNumber|timestamp)":/d' > /opt/kinema/sbom.cdx.json
 # The kernels are compiled for any processor of the architecture: an image runs on other machines than this one.
