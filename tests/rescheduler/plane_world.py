@@ -107,8 +107,8 @@ class PlaneWorld(ApiWorld):
 
     def objects(self) -> Iterable[tuple[str, Any]]:
         """What the API server lists."""
-        for kind, path in _LISTS.items():
-            for item in self.access.request("GET", path)["items"]:
+        for kind, found in zip(_LISTS, self.access.each(_LISTS.values()), strict=True):
+            for item in found["items"]:
                 yield kind, item
 
     def provider(self, api: FencedClient, fence: Fence) -> Provider:  # the writer's own fence covers both
