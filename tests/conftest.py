@@ -26,6 +26,8 @@ settings.register_profile("kinema", deadline=None, derandomize=os.environ.get("C
 settings.load_profile("kinema")
 
 os.environ.pop("COLUMNS", None)  # xdist sets it in its processes: tables would be folded there and not elsewhere
+# aiohttp reads this machine's authorities where it is imported, 0.1 s of hundreds of processes; no test asks them.
+os.environ["SSL_CERT_FILE"] = os.devnull
 
 NEEDS_BROKER = ("connected", "pipeline")
 SERVED: Final = (*NEEDS_BROKER, "cluster")
