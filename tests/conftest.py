@@ -47,6 +47,7 @@ APART = ("tests/pipeline/test_kill_services.py",)
 """Modules of which each test starts all that it needs."""
 TOGETHER = (
     ("tests/charts/",),
+    ("tests/observer/adapters/", "tests/sim/"),
     ("tests/cli/admin/", "tests/contract/kube_api/", "tests/contract/provider/", "tests/rescheduler/"),
 )
 """Folders whose modules share one control plane: to start another takes as long as most of them."""
