@@ -247,6 +247,7 @@ def _figures(start: Start, progress: Progress, seen: Verdict, prices: Path) -> d
         "share_as_planned": round((planned & seen.starts).total() / max(1, planned.total()), 4),
         "pods_started": seen.starts.total(),
         "seconds_to_last_change": round(seen.last_change, 1),
+        "saved_by_a_third": seen.saved_by(1 / 3, price),
         "changes_seen": seen.changes,
         "steps_failed": Counter(f"{one.step.partition('/')[0]}: {one.reason}" for one in progress.failed),
     }

@@ -161,10 +161,10 @@ async def quiet(api: FencedClient) -> None:
 
 def seen_of(verdict: Verdict, who: str) -> Seen:
     """Return the sum of the changes at the catalog's prices."""
-    price = {row.machine_type: row.micro_usd_per_hour for row in parse_catalog(e2_catalog())}
+    price = {row.machine_type: row.micro_usd_per_hour / 1e6 for row in parse_catalog(e2_catalog())}
     return Seen(
         name=who,
-        cost=sum(price[machine] for machine in verdict.nodes.values()) / 1e6,
+        cost=round(sum(price[machine] for machine in verdict.nodes.values()), 6),
         nodes=len(verdict.nodes),
         machines=dict(sorted(Counter(verdict.nodes.values()).items())),
         evictions=verdict.moved + verdict.moved_again,
@@ -173,6 +173,7 @@ def seen_of(verdict: Verdict, who: str) -> Seen:
         bought_in_vain=len(verdict.thrown_away),
         most_missing=verdict.most_missing,
         seconds=round(verdict.last_change, 1),
+        saved_by_a_third=verdict.saved_by(1 / 3, price),
     )
 
 

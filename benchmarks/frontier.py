@@ -107,6 +107,8 @@ class Seen:
     """Pods that workloads lacked at the worst moment."""
     seconds: float
     """Until the last change."""
+    saved_by_a_third: float | None = None
+    """Share of its saving that was real after a third of these seconds; None where nothing was saved."""
 
 
 def measure() -> dict[str, object]:

@@ -90,6 +90,8 @@ class Verdict:
         self._originals = frozenset(self._pods)
         self.nodes: dict[str, str] = {_name(node): _machine(node) for node in first["Node"]["items"]}
         self._nodes_before = frozenset(self.nodes)
+        self._machines: list[tuple[float, Counter[str]]] = [(0.0, Counter(self.nodes.values()))]
+        """Nodes by machine type, from these seconds on."""
         self.changes = 0
         self._missing = self._missing_now()
         self.most_missing = sum(self._missing.values())
@@ -140,6 +142,16 @@ class Verdict:
             self.starts[name, pod["spec"]["nodeName"]] += 1
         self._judge(name)
 
+    def saved_by(self, part: float, price: Mapping[str, float]) -> float | None:
+        """Return the share of the whole saving that was real after this part of the time; None where none was made."""
+
+        def cost(machines: Counter[str]) -> float:
+            return sum(price[machine] * nodes for machine, nodes in machines.items())
+
+        then = [machines for at, machines in self._machines if at <= part * self.last_change][-1]
+        before, after = cost(self._machines[0][1]), cost(self._machines[-1][1])
+        return (before - cost(then)) / (before - after) if after < before else None
+
     def _judge(self, name: str) -> None:
         lacking = self._wanted.get(name, 0) - self._ready[name]
         if lacking > 0:
@@ -160,6 +172,8 @@ class Verdict:
             self.last_change = at
             if name not in self._nodes_before:
                 self.thrown_away.append(name)
+        if what != "MODIFIED":
+            self._machines.append((at, Counter(self.nodes.values())))
 
 
 def _name(item: JSON) -> str:

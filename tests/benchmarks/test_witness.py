@@ -62,3 +62,20 @@ def test_what_came_and_went_was_in_vain() -> None:
     assert seen.moved_again == 1
     assert (seen.bought, seen.thrown_away) == (["b"], ["b"])
     assert seen.last_change == 4.0
+
+
+def test_what_is_saved_early_is_judged_by_the_nodes_of_then() -> None:
+    """A node of two that may go is gone at the time, and the one bought for a while is gone in the end."""
+    nodes = [_node(name) for name in "abc"]
+    seen = Verdict({kind: {"items": nodes if kind == "Node" else []} for kind in ("Pod", "Deployment", "Node")})
+    for at, what, name in [(1.0, "DELETED", "a"), (3.0, "ADDED", "d"), (8.0, "DELETED", "b"), (9.0, "DELETED", "d")]:
+        seen.take(at, "Node", what, _node(name))
+    seen.take(2.0, "Node", "MODIFIED", _node("c"))
+    assert seen.saved_by(1 / 3, {"small": 2.0}) == 0.0
+    assert seen.saved_by(2 / 9, {"small": 2.0}) == 0.5
+    assert seen.saved_by(1, {"small": 2.0}) == 1.0
+
+
+def test_nothing_saved_has_no_share() -> None:
+    """Where the nodes cost as much as before there is no saving to be real."""
+    assert _start().saved_by(1 / 3, {"small": 2.0}) is None
