@@ -61,12 +61,14 @@ class Witness:
                         await watch
 
     async def _watch(self, api: aiohttp.ClientSession, kind: str) -> None:
-        version = self._first[kind]["metadata"]["resourceVersion"]
-        async with api.get(
-            _KINDS[kind], params={"watch": "1", "resourceVersion": version, "timeoutSeconds": str(_SECONDS)}
-        ) as answer:
-            async for line in answer.content:
-                self._told.append((time.monotonic() - self.began, kind, line))
+        last = json.dumps({"object": self._first[kind]}).encode()
+        while True:  # a busy server ends a watch now and then
+            version = json.loads(last)["object"]["metadata"]["resourceVersion"]
+            params = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(_SECONDS)}
+            async with api.get(_KINDS[kind], params=params) as answer:
+                async for line in answer.content:
+                    self._told.append((time.monotonic() - self.began, kind, line))
+                    last = line
 
     def verdict(self) -> Verdict:
         """Return the sum of the changes."""
