@@ -62,7 +62,7 @@ KARPENTER: Final = {
 }
 """The real one, measured on two starts of this kind (400 Deployments, 1,271 and 1,255 pods, 175 and 180 nodes)."""
 MOVE_PRICE: Final = 0.02
-"""Micro-USD per hour that each move has to save: an operator's setting."""
+"""USD per hour that each move has to save: an operator's setting."""
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 """Without the metrics server: nothing here depends on usage."""
 _LOOK_SECONDS: Final = 2.0
