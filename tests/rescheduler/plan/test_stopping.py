@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from tests.rescheduler.harness import World
+from tests.rescheduler.memory_cluster import Pace
 from tests.rescheduler.plan.test_closing import wide_plan
-from tests.support.builders import NOW, pod
+from tests.support.builders import NOW, cluster, deployed, node, offers, pod
+from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionAborted, ExecutionCompleted, is_unfinished
 from kinema_rescheduler.plan.limits import Limits
@@ -60,3 +62,21 @@ async def test_pods_that_landed_elsewhere_end_the_plan_at_once_where_nothing_els
     assert is_unfinished(end)
     assert len(world.memory.nodes) in {16, 17}
     assert isinstance(end, ExecutionCompleted)
+
+
+async def test_a_plan_that_is_made_again_ends_when_its_new_nodes_are_ready() -> None:
+    """The plan for the rest would buy others in their place, and delete them."""
+    pods = (deployed("big", ["n1"], cpu=1900), deployed("web", ["n2"], cpu=2500))
+    before = cluster(node("n1"), node("n2"), node("n3"), *pods)
+    to, boot = {"shop/big-0": "n3", "shop/web-0": "kinema-1"}, {"kinema-1": "m4/a/on-demand"}
+    plan = plan_for(before, offers(), to=to, boot=boot, delete=["n1", "n2"])
+    world = World(before, plan, pace=Pace(node_ready=60.0))
+
+    def fill() -> None:
+        guest = pod("guest", node="n3", cpu=3900, memory=100, created=NOW)
+        world.memory.pods[guest.key] = guest
+
+    world.once(lambda: "kinema-1" in world.memory.nodes, fill)
+    end = await world.completes("kinema-1", "n1", "n2", "n3")
+    assert end.replan == "no-room"
+    assert world.memory.nodes["kinema-1"].ready

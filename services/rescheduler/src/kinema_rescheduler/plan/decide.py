@@ -33,6 +33,7 @@ from kinema_rescheduler.plan.context import Decision, ExecutionContext, Wait
 from kinema_rescheduler.plan.limits import Limits
 from kinema_rescheduler.plan.phases import (
     Phase,
+    await_booted,
     await_ready,
     boot,
     clean,
@@ -202,7 +203,8 @@ def _forward(ctx: ExecutionContext) -> Phase:
 def _wind_down(ctx: ExecutionContext) -> Phase:
     """End the moves under way and delete the nodes that they empty; open all others, and begin nothing.
 
-    What has been saved stays saved. After an operator's abort the rest is the rollback's.
+    What has been saved stays saved. After an operator's abort the rest is the rollback's; else the rest is planned again,
+    and that plan may use what was booted.
     """
     whole, kept = _whole_state(ctx), off_limits(ctx)
     if not whole.over or kept:
@@ -217,6 +219,7 @@ def _wind_down(ctx: ExecutionContext) -> Phase:
         delete(ctx, moves.leaving),
         release(ctx),
         take_rolls_back(ctx),
+        await_booted(ctx) if ctx.execution.abort is None else Phase(over=True),
     )
     bodies = tuple(body for phase in phases for body in phase.bodies)
     if bodies or not all(phase.over for phase in phases):

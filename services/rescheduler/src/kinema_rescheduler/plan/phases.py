@@ -68,6 +68,18 @@ def await_ready(ctx: ExecutionContext) -> Phase:
     return Phase(over=not any(ctx.awaited.values()))
 
 
+def await_booted(ctx: ExecutionContext) -> Phase:
+    """Wait until the nodes that were booted are Ready: a plan for the rest would buy others in their place."""
+    return Phase(over=not any(_is_coming(ctx, name) for name in ctx.boots if name not in ctx.refused))
+
+
+def _is_coming(ctx: ExecutionContext, name: str) -> bool:
+    booted, node = ctx.progress(f"boot/{name}"), ctx.cluster.node(name)
+    if booted is None or not booted.over or (node is not None and node.ready):
+        return False
+    return not ctx.passed(booted.ended, ctx.limits.node_ready_seconds)
+
+
 def _lacking(ctx: ExecutionContext, node: Node) -> tuple[str, ...]:
     """Resources of which the node has less than the plan puts there."""
     planned = total(place.requests for place in ctx.coming.get(node.name, ()))
