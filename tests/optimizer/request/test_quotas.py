@@ -11,10 +11,11 @@ from tests.optimizer.planning.test_plans import forecast
 from tests.support.builders import NOW, budget, cluster, daemon_set, deployed, node, offer, pod, quota
 from tests.support.planning import unguarded
 
-from kinema_core.events import ClusterObject, Offer, Quota
+from kinema_core.events import ClusterObject, FrozenMap, Offer, Quota
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.resource_quotas import SETS
 from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.request.headroom import placeholders, with_placeholders
 from kinema_optimizer.request.quotas import with_namespace_quotas, within_quotas, without_idle_quotas
 from kinema_optimizer.solvers.stopping import WorkStop
 
@@ -107,6 +108,12 @@ def test_new_nodes_are_not_counted_for_pods_that_wait() -> None:
     """They are admitted, and need a node, whatever becomes of daemons."""
     waiting = agents(pod("waits", cpu=3900), left=0)
     assert with_namespace_quotas([offer("m4")], waiting)[0].quotas == ()
+
+
+def test_new_nodes_are_counted_beside_headroom() -> None:
+    """Its placeholders are pending, but no pod was admitted that would need a node."""
+    kept = with_placeholders(agents(left=0), placeholders("room-", FrozenMap(cpu=100), 1))
+    assert [one.left for one in with_namespace_quotas([offer("m4")], kept)[0].quotas] == [0]
 
 
 def test_new_requests_stay_within_a_quota() -> None:

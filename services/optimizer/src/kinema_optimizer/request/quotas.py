@@ -28,6 +28,7 @@ from kinema_core.model.mobility import listed_by_key
 from kinema_core.model.resource_quotas import QuotaRoom, charge, left_by_quota, quotas_by_namespace
 from kinema_core.model.resources import fits, largest, subtract, total
 from kinema_core.model.strategy import strategy_of
+from kinema_optimizer.request.headroom import without_placeholders_in
 
 NAMESPACED: Final = "ResourceQuota "
 """Begins the names of quotas of namespaces."""
@@ -63,7 +64,7 @@ def with_namespace_quotas(offers: Sequence[Offer], cluster: Cluster) -> tuple[Of
 
     Where pods wait for a node they get one: they are admitted already.
     """
-    spaces, pods = quotas_by_namespace(cluster), listed_by_key(cluster).values()
+    spaces, pods = quotas_by_namespace(cluster), listed_by_key(without_placeholders_in(cluster)).values()
     if not spaces or any(pod.node is None for pod in pods):
         return tuple(offers)
     left = {quota.key: _beside_a_surge(cluster, quota, pods) for quotas in spaces.values() for quota in quotas}
