@@ -203,8 +203,8 @@ def _forward(ctx: ExecutionContext) -> Phase:
 def _wind_down(ctx: ExecutionContext) -> Phase:
     """End the moves under way and delete the nodes that they empty; open all others, and begin nothing.
 
-    What has been saved stays saved. After an operator's abort the rest is the rollback's; else the rest is planned again,
-    and that plan may use what was booted.
+    What has been saved stays saved. After an operator's abort the rest is the rollback's; else what is left is planned
+    again, and that plan may use what was booted.
     """
     whole, kept = _whole_state(ctx), off_limits(ctx)
     if not whole.over or kept:
