@@ -50,6 +50,12 @@ def test_links_lead_to_files_and_headings(document: Path) -> None:
             assert heading in anchors(target), link
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_command_holds_a_password(document: Path) -> None:
+    """Other users of a machine see the arguments of a command: a user stands in an address, its password in a file."""
+    assert not re.findall(r"(?:nats|tls)://[^\s/@`]+:[^\s/@`]*@", document.read_text(encoding="utf-8"))
+
+
 def test_every_annotation_that_controls_moves_is_listed() -> None:
     """One table lists what owners may write on pods, workloads and nodes, with each strategy."""
     text = (ROOT / "docs/annotations.md").read_text(encoding="utf-8")

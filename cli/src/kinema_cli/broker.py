@@ -45,7 +45,7 @@ def settings_for(nats: str, cluster: str = "") -> RuntimeSettings:
         addresses, usable = [], False
     if not usable:
         # Never repeat the address: it may hold a password.
-        raise AddressError("--nats is not the address of a broker; write nats://user:password@host:port")
+        raise AddressError("--nats is not the address of a broker; write nats://user@host:port")
     plain = [urlunsplit((item.scheme, item.netloc.rpartition("@")[2], "", "", "")) for item in addresses]
     given = _given()
     if addresses[0].username:

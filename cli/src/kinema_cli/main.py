@@ -187,11 +187,11 @@ _command(
 )(nats_rights)
 _command(
     "Copy the broker's streams into a directory",
-    "kinema backup --nats nats://admin:…@host:4222 --out backup-monday",
+    "kinema backup --nats nats://admin@host:4222 --out backup-monday",
 )(backup)
 _command(
     "Make the streams of a backup on an empty broker",
-    "kinema restore backup-monday --nats nats://admin:…@host:4222",
+    "kinema restore backup-monday --nats nats://admin@host:4222",
 )(restore)
 _command(
     "Check cluster, rights, prices and broker",
@@ -312,8 +312,8 @@ def replay(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
 
 @_command(
     "Prepare a broker or the placement policy",
-    "kinema setup --nats nats://admin:…@host:4222 --cluster-name prod --replicas 3",
-    "kinema setup --update --nats nats://admin:…@host:4222 --cluster-name prod --log-size 8Gi",
+    "kinema setup --nats nats://admin@host:4222 --cluster-name prod --replicas 3",
+    "kinema setup --update --nats nats://admin@host:4222 --cluster-name prod --log-size 8Gi",
     "kinema setup --context prod",
     "kinema setup --context prod --no-placement-policy",
 )

@@ -33,7 +33,7 @@ Nats: TypeAlias = Annotated[
         "--nats",
         envvar="KINEMA_NATS",
         metavar="URL",
-        help="Broker, as nats://user:password@host:port; prefer the environment variable for passwords.",
+        help="Broker, as nats://user@host:port; the file in $KINEMA_NATS_PASSWORD_FILE holds the password.",
     ),
 ]
 ClusterName: TypeAlias = Annotated[

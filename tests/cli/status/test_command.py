@@ -447,6 +447,8 @@ def test_the_environment_gives_what_the_address_does_not(monkeypatch: pytest.Mon
     settings = settings_for("tls://host", "demo")
     assert (settings.nats_user, settings.nats_password_file) == ("op", str(Path("pw").absolute()))
     assert (settings.nats_creds_file, settings.nats_ca_file, settings.nats_server_name) == ("/a.creds", "/ca.pem", "b")
+    named = settings_for("tls://me@host", "demo")
+    assert (named.nats_user, named.nats_password_file) == ("me", str(Path("pw").absolute()))
     assert settings_for("tls://me:secret@host", "demo").nats_password_file == ""
     assert environment_of(settings)["KINEMA_NATS"] == "tls://op@host"
     for name, value in environment_of(settings).items():

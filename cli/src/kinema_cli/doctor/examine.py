@@ -62,7 +62,8 @@ async def broker(settings: RuntimeSettings, monitor: str = "") -> list[Finding]:
     try:
         found = await inspect(settings)
     except BusDeniedError as error:
-        return [Finding("broker", "fail", _about(where, error), "give the operator's user and password in KINEMA_NATS")]
+        hint = "name the operator in --nats, and the file of its password in KINEMA_NATS_PASSWORD_FILE"
+        return [Finding("broker", "fail", _about(where, error), hint)]
     except BusError as error:
         return [Finding("broker", "fail", _about(where, error), "start nats-server with JetStream, or correct --nats")]
     now = settings.clock().now()
@@ -71,7 +72,7 @@ async def broker(settings: RuntimeSettings, monitor: str = "") -> list[Finding]:
     is_server = f"{where} is nats-server {found.version}"
     if _numbers(found.version) < OLDEST_BROKER:
         return [Finding("broker", "fail", is_server, "use nats-server 2.11 or newer"), *disk]
-    setup = f"kinema setup --nats nats://admin:…@… --cluster-name {settings.cluster}"
+    setup = f"kinema setup --nats nats://admin@… --cluster-name {settings.cluster}"
     if found.missing:
         return [Finding("broker", "fail", f"{where} lacks {shortened(', '.join(found.missing))}", setup), *disk]
     wrong = [Finding("streams", "fail", what, f"{setup} --update") for what in found.unsafe]
