@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import partial
 
+import msgspec
 import pytest
 from tests.runtime.serving import Predictor, forecasts, letters, served
 from tests.support.bus_events import NOW, iteration, paused
 from tests.support.manual_clock import ManualClock
 from tests.support.waiting import until
 
-from kinema_core.events import Event
+from kinema_core.events import Event, ForecastMade
 from kinema_core.runtime import serve as serving
+from kinema_core.runtime.announce import announce
+from kinema_core.runtime.bus import BusUnavailableError, Damaged, Stored, StreamName
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.memory import in_order
 from kinema_sim.memory_bus import MemoryBus
@@ -91,6 +96,72 @@ async def test_a_process_that_was_frozen_takes_the_others_answer(monkeypatch: py
             await bus.publish(iteration(3))
             await until(lambda: len(forecasts(bus)) == 3 and "it-1/predictor/0" in frozen.recalled)
     assert forecasts(bus) == [f"it-{n}/predictor/0" for n in (1, 2, 3)]
+
+
+class Interrupted(MemoryBus):
+    """A broker that is away whenever the process whose clock shows `NOW` publishes an answer."""
+
+    def __init__(self, *, ack_wait: float) -> None:
+        super().__init__(ack_wait=ack_wait)
+        self.tried, self.mended = asyncio.Event(), False
+
+    async def publish(self, event: Event, *, expected_last: int | None = None) -> int:
+        """Publish what others give."""
+        if isinstance(event.body, ForecastMade) and event.time == NOW and not self.mended:
+            self.tried.set()
+            raise BusUnavailableError("the broker is away")
+        return await super().publish(event, expected_last=expected_last)
+
+
+@dataclass
+class Remembering(Predictor):
+    """Writes down the times of what it recalls, too."""
+
+    times: dict[str, datetime] = field(default_factory=dict)
+
+    def recall(self, event: Event) -> None:
+        """Note the event and its time."""
+        super().recall(event)
+        self.times[event.id] = event.time
+
+
+async def test_a_process_that_was_cut_off_remembers_the_answer_that_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was publishing when the broker went away; another one answered under the same id, with other content."""
+    monkeypatch.setattr(serving, "_LAPSE_SECONDS", 0.05)
+    bus, cut_off, later = Interrupted(ack_wait=0.1), Remembering(), NOW + timedelta(seconds=5)
+    async with served(cut_off, bus):
+        await bus.publish(iteration(1))
+        await bus.tried.wait()
+        async with served(Predictor(), bus, ManualClock(later)):
+            await until(lambda: forecasts(bus) == ["it-1/predictor/0"])
+            bus.mended = True
+            await until(lambda: "it-1/predictor/0" in cut_off.recalled)
+    assert cut_off.times == {"it-1": NOW, "it-1/predictor/0": later}
+
+
+class Bounded(msgspec.Struct):
+    """Settings of a service."""
+
+    seconds: float
+
+
+class Unread(MemoryBus):
+    """A broker whose log another process has not read since."""
+
+    async def read(
+        self, stream: StreamName, *, start: int = 1, end: int | None = None, kinds: tuple[str, ...] = ()
+    ) -> AsyncIterator[Stored | Damaged]:
+        """Yield nothing."""
+        async for item in super().read(stream, start=start, end=0, kinds=kinds):
+            yield item
+
+
+async def test_settings_of_two_processes_that_start_at_once_are_both_stored() -> None:
+    """Neither is taken for the other: a replay decides under those in the log."""
+    bus = Unread()
+    for seconds in (1.0, 2.0):
+        await announce(bus, ManualClock(NOW), service="decider", cluster="c1", settings=Bounded(seconds))
+    assert len(bus.events("LOG")) == 2
 
 
 async def test_stale_events_are_dropped_at_once() -> None:

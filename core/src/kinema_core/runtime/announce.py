@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import msgspec
 
 from kinema_core.events import ServiceStarted
@@ -27,10 +29,12 @@ async def announce(bus: Bus, clock: Clock, *, service: str, cluster: str, settin
             count, last = count + 1, body.settings
     if last == text:
         return
+    # Two processes with different settings may start at once: the digest keeps both events.
+    digest = sha256(text.encode()).hexdigest()[:8]
     await bus.publish(
         origin(
             ServiceStarted(service=service, settings=text),
-            id_=f"{cluster}/{service}/started-{count + 1}",
+            id_=f"{cluster}/{service}/started-{count + 1}-{digest}",
             cluster=cluster,
             iteration="",
             now=clock.now(),

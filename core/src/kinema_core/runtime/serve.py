@@ -220,16 +220,22 @@ class _Loop(Generic[S]):
     async def _publish(self, given: Event, before: list[Event]) -> Event:
         """Publish an answer unless it was published before, and recall it; gives the one that is stored."""
         if self._beat.lapsed():
-            await retry_until_available(self._memory.find_answers)
-            before = await retry_until_available(lambda: self._memory.answers_to(given.cause))
-        for old in before:
-            if old.id == given.id:
-                self._memory.recall_answer(old)
-                return old
-        self._memory.note(await retry_until_available(lambda: self._bus.publish(given)), given)
-        self._health.metrics.published(given.body)
-        self._memory.recall_answer(given)
-        return given
+            before = await self._answers_of_all(given.cause)
+        stored = _named(given.id, before)
+        if stored is None:
+            sequence = await retry_until_available(lambda: self._bus.publish(given))
+            self._health.metrics.published(given.body)
+            if self._beat.lapsed():  # while the broker was away, another process may have answered under this id
+                stored = _named(given.id, await self._answers_of_all(given.cause))
+            else:
+                self._memory.note(sequence, given)
+        self._memory.recall_answer(stored or given)
+        return stored or given
+
+    async def _answers_of_all(self, cause: str) -> list[Event]:
+        """Return the answers to an event that any process of this service has stored by now."""
+        await retry_until_available(self._memory.find_answers)
+        return await retry_until_available(lambda: self._memory.answers_to(cause))
 
     async def _state_for(self, event: Event, before: list[Event]) -> tuple[S | None, int]:
         want = self._stage.wants(event)
@@ -256,6 +262,11 @@ class _Loop(Generic[S]):
         await retry_until_available(lambda: self._bus.publish(letter))
         self._health.metrics.dead_letter(reason)
         await _confirm(delivery.term)
+
+
+def _named(name: str, events: list[Event]) -> Event | None:
+    """Return the event with this id, None without one."""
+    return next((event for event in events if event.id == name), None)
 
 
 def dead_letter(service: str, item: Stored | Damaged, *, reason: str, detail: str, now: datetime) -> Event:
