@@ -19,7 +19,7 @@ from kinema_core.events import (
     ObserverHeartbeat,
     UsageSampled,
 )
-from kinema_core.runtime.bus import StreamResetError
+from kinema_core.runtime.bus import LeaseLostError, StreamResetError
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.health import Health
 from kinema_core.runtime.loop import LogFollower, LoopMetrics, StateReader, Tenure, lead
@@ -182,6 +182,41 @@ async def test_one_process_leads_and_the_next_one_follows_its_end() -> None:
     second.cancel()
     with suppress(asyncio.CancelledError):
         await second
+
+
+async def test_a_lease_under_which_nothing_can_be_done_is_not_taken_at_once_again() -> None:
+    """Where the log holds a later token than the lease gives, each turn ends as it begins: it waits in between."""
+    bus, health, turns = MemoryBus(), Health("rescheduler", "c1"), 0
+
+    async def act(_: Tenure) -> None:
+        nonlocal turns
+        turns += 1
+        raise LeaseLostError("a later token has acted")
+
+    metrics = LoopMetrics(health, "rescheduler", "c1")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await lead(bus, "x", seconds=0.6, act=act, health=health, metrics=metrics)
+    assert 1 <= turns <= 3
+
+
+async def test_an_end_that_is_asked_for_as_the_lease_is_lost_is_not_overheard() -> None:
+    """The process ends, and does not take the lease again."""
+    bus, health, lost = MemoryBus(), Health("rescheduler", "c1"), asyncio.Event()
+
+    async def act(_: Tenure) -> None:
+        await lost.wait()
+        raise LeaseLostError("another process has it")
+
+    metrics = LoopMetrics(health, "rescheduler", "c1")
+    leading = asyncio.create_task(lead(bus, "x", seconds=60, act=act, health=health, metrics=metrics))
+    await until(lambda: health.problems() == {})
+    await asyncio.sleep(0)
+    lost.set()
+    await asyncio.sleep(0)  # the work has ended, and the process has not seen it yet
+    leading.cancel()
+    await asyncio.wait([leading], timeout=1)
+    assert leading.cancelled()
 
 
 async def test_process_that_does_not_lead_stands_by() -> None:

@@ -112,12 +112,12 @@ async def _act(tenure: Tenure, seconds: float, act: Callable[[Tenure], Awaitable
     acting = asyncio.ensure_future(act(tenure))
     renewing = asyncio.create_task(_renew(tenure, seconds, acting))
     try:
-        with suppress(asyncio.CancelledError, LeaseLostError):
-            await asyncio.shield(acting)
-        if not acting.done():  # this call was canceled, not the work
+        try:
+            await asyncio.wait([acting])
+        except asyncio.CancelledError:  # this call was canceled, not the work
             acting.cancel()
             await asyncio.wait([acting])
-            raise asyncio.CancelledError
+            raise
         error = None if acting.cancelled() else acting.exception()
         if error is not None and not isinstance(error, LeaseLostError):
             raise error
