@@ -35,6 +35,7 @@ from kinema_core.runtime.health import Health
 from kinema_core.runtime.serve import serve
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Layout
+from kinema_core.runtime.topology import chunk_subject
 from kinema_decider.logic.limits import Limits
 from kinema_decider.service import NAME, Decider
 from kinema_decider.settings import Settings
@@ -130,6 +131,23 @@ async def test_a_pause_holds_however_old_it_is(broker: Broker) -> None:
         await world.publish(plan, "plan-2")
         verdict = await judged(world.bus, "plan-2")
         assert isinstance(verdict.body, PlanAccepted), verdict.body
+    await world.stop()
+
+
+async def test_a_flood_by_another_service_drops_no_pause(broker: Broker) -> None:
+    """Pieces of large events, which any service may store, push out everything else: what is in force comes back."""
+    world = World(*halved(), bus=await broker.bus())
+    await begin(world)
+    await world.publish(ExecutionPaused(by="ann", reason="holiday"), "pause-1")
+    paused_at = await world.bus.head("LOG")
+    noisy = (await broker.bus("predictor"))._publisher._connection
+    while (await world.bus.extent("LOG")).first <= paused_at + 8:
+        for _ in range(8):
+            await noisy.store(chunk_subject(CLUSTER, "plan", "0" * 64), FILLER.encode(), "flooding", {})
+        await world.second()
+    await world._restart()
+    await world.second()
+    assert world._service._reading.journal.paused
     await world.stop()
 
 

@@ -94,6 +94,19 @@ async def test_standby_does_nothing_until_the_lease_is_free() -> None:
     assert await world.bus.acquire("rescheduler", 60) is not None, "the lease is given up at the end"
 
 
+async def test_standby_has_read_the_log_before_the_lease_is_free() -> None:
+    """Its first act needs no more than what is new, however long the log is."""
+    world = World(*small_plan())
+    await world.accept()
+    assert await world.bus.acquire("rescheduler", 60) is not None
+    waiting = service(world, lease_seconds=3)
+    running = asyncio.create_task(waiting.run())
+    await until(lambda: waiting._reading.journal.active is not None)
+    assert waiting._reading.position == await world.bus.head("LOG")
+    assert world.intents() == []
+    await ended(running)
+
+
 async def test_lower_revision_never_acts_after_a_higher_one() -> None:
     """A process that reads an event with a higher lease revision than its own stops before its next effect."""
     world = World(*small_plan())

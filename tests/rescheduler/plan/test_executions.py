@@ -24,6 +24,21 @@ async def test_fragmented_cluster_ends_on_the_planned_nodes() -> None:
     }
 
 
+async def test_nothing_is_written_for_nodes_that_stay() -> None:
+    """A plan costs as many writes and events beside thirty further nodes as beside none."""
+    executed = []
+    for count in (0, 30):
+        names = [f"kept-{number}" for number in range(count)]
+        kept = [item for name in names for item in (node(name), deployed(f"on-{name}", [name], cpu=500))]
+        before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"], cpu=500), *kept)
+        world = World(before, plan_for(before, offers(), to={"shop/web-1": "n1"}, delete=["n2"]))
+        nodes = {name: world.memory.nodes[name] for name in ("n1", *names)}
+        await world.completes("n1", *names)
+        assert all(world.memory.nodes[name] is found for name, found in nodes.items())
+        executed.append([event.type for event in world.log()])
+    assert executed[0] == executed[1]
+
+
 async def test_every_effect_has_an_earlier_intent_and_one_outcome() -> None:
     """Each effect that changed something was intended before, and each attempt has exactly one outcome."""
     world = World(*fragmented_plan())
