@@ -660,7 +660,8 @@ def files() -> Iterator[tuple[Path, str]]:
     yield from _of_chart("kinema", UMBRELLA, schema(Umbrella, **charts), about)
     for service, rules in rights().items():
         yield CHARTS / f"kinema-{service}" / "files" / "rights.json", _json(rules)
-    yield CHARTS / "kinema-rescheduler" / "files" / "guard.json", _json(guard(ACCOUNT))
+    for chart in ("kinema-rescheduler", "kinema-all-in-one"):
+        yield CHARTS / chart / "files" / "guard.json", _json(guard(ACCOUNT))
     every = [*rights()["observer"], *rights()["setup"], *rights()["rescheduler"]["every"]]
     yield CHARTS / "kinema-all-in-one" / "files" / "rights.json", _json({**rights()["rescheduler"], "every": every})
     yield (

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 import yaml
 from tests.charts.helm import NAMED, Helm, named
-from tests.controlplane.access import Access
+from tests.controlplane.access import Access, RefusedError
 from tests.controlplane.nodes import node, nodes_for_a_while
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.proxy import FaultyProxy
@@ -33,14 +33,15 @@ SECONDS: Final = 240.0
 """Within which everything has started, on a busy machine too."""
 FORBIDDEN: Final = 403
 _RIGHTS: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+_GUARD: Final = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 
 
 def account(plane: ControlPlane, objects: list[dict[str, Any]], folder: Path) -> Access:
-    """The access of the pod: its account with the rendered rights."""
+    """The access of the pod: its account with the rendered rights, under the rendered guard."""
     admin = plane.admin
     admin.ensure("/api/v1/namespaces", {"metadata": {"name": SPACE}})
     file = folder / "rights.yaml"
-    file.write_text(yaml.safe_dump_all([one for one in objects if one["kind"] in _RIGHTS]))
+    file.write_text(yaml.safe_dump_all([one for one in objects if one["kind"] in (*_RIGHTS, *_GUARD)]))
     access = str(admin.write_kubeconfig(folder / "admin"))
     kubectl = [str(plane.programs["kubectl"]), "--kubeconfig", access]
     subprocess.run([*kubectl, "apply", "--server-side", "--filename", str(file)], check=True, capture_output=True)
@@ -81,7 +82,10 @@ async def until_started(
 
 
 async def test_up_asks_for_nothing_that_its_account_may_not(control_plane: ControlPlane, tmp_path: Path) -> None:
-    """From the doctor's checks until the startup probe succeeds, and while it ends: no 403, nor at the next start."""
+    """From the doctor's checks until the startup probe succeeds, and while it ends: no 403, nor at the next start.
+
+    What Kinema never does is refused by the guard, although the rights allow it.
+    """
     admin, out = control_plane.admin, tmp_path / "up"
     prices = catalog(tmp_path)
     values = {**NAMED, "provider": "kwok", "catalog": prices.read_text()}
@@ -91,10 +95,13 @@ async def test_up_asks_for_nothing_that_its_account_may_not(control_plane: Contr
     kinds = {one.path for one in RESOURCES if admin.answers(one.path)}
     probe = ("sh", "-c", f". {out}/operator.env && {KINEMA} status > {tmp_path}/status 2>&1")
     async with FaultyProxy(admin).running() as proxy:
-        access = proxy.through(account(control_plane, objects, tmp_path))
+        mine = account(control_plane, objects, tmp_path)
+        access = proxy.through(mine)
         where = ("--kubeconfig", str(access.write_kubeconfig(tmp_path / "kubeconfig")), "--out", str(out))
         what = ("--cluster-name", "c1", "--provider", f"kwok={prices}", "--settings", str(settings))
         with nodes_for_a_while(admin, node("all-in-one-0", zone=ZONES[0], machine=MACHINE)):
             for start in ("first", "second"):  # the second one finds the state of the first in its streams
                 await until_started((KINEMA, "up", *where, *what), proxy, kinds, probe, tmp_path / f"{start}.log")
                 assert [one for one in proxy.answered if one[2] == FORBIDDEN] == []
+    with pytest.raises(RefusedError, match="do not belong to Kinema"):
+        mine.request("POST", "/api/v1/namespaces/kube-system/configmaps", {"metadata": {"name": "aws-auth"}})

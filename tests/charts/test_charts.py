@@ -515,14 +515,18 @@ def test_the_api_server_takes_what_is_rendered(
     accepted(control_plane, objects, tmp_path)
 
 
-def test_guard_bounds_the_account_of_the_release(helm: Helm) -> None:
-    """The rescheduler's chart has the policy that bounds its account, unless the rights are not the chart's."""
-    values = {**PROVIDED, "serviceAccount": {"name": "mover"}}
-    objects = helm.rendered("kinema-rescheduler", values)
+@pytest.mark.parametrize("chart", ["kinema-rescheduler", "kinema-all-in-one"])
+def test_guard_bounds_the_account_of_the_release(helm: Helm, chart: str) -> None:
+    """The charts that move pods have the policy that bounds their account."""
+    objects = helm.rendered(chart, {**needed(chart), "serviceAccount": {"name": "mover"}})
     (policy,) = (one for one in objects if one["kind"] == "ValidatingAdmissionPolicy")
     (binding,) = (one for one in objects if one["kind"] == "ValidatingAdmissionPolicyBinding")
     (condition,) = policy["spec"]["matchConditions"]
     assert condition["expression"] == "request.userInfo.username == 'system:serviceaccount:kinema:mover'"
-    assert binding["spec"]["policyName"] == policy["metadata"]["name"] == "kinema-kinema-rescheduler"
-    bare = helm.rendered("kinema-rescheduler", {**values, "rbac": {"create": False}})
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"] == f"kinema-{chart}"
+
+
+def test_guard_comes_with_the_rights(helm: Helm) -> None:
+    """Whoever gives the rescheduler its rights gives it the policy, too."""
+    bare = helm.rendered("kinema-rescheduler", {**PROVIDED, "rbac": {"create": False}})
     assert not [one for one in bare if one["kind"].startswith("ValidatingAdmissionPolicy")]

@@ -150,6 +150,19 @@ subjects:
 {{- end }}
 {{- end -}}
 
+{{/* Policy that bounds what the account that moves pods writes, whatever its rights allow. Takes root, name and values. */}}
+{{- define "kinema.guard" -}}
+{{- $context := . -}}
+{{- if and .values.rbac.create (semverCompare ">=1.30.0-0" .root.Capabilities.KubeVersion.Version) }}
+{{- $user := printf "system:serviceaccount:%s:%s" .root.Release.Namespace (include "kinema.serviceAccountName" .) }}
+{{- $text := .root.Files.Get "files/guard.json" | replace "ACCOUNT" $user | replace "\"kinema-guard\"" (include "kinema.clusterName" . | quote) }}
+{{- range $text | fromJsonArray }}
+---
+{{ mergeOverwrite . (dict "metadata" (dict "labels" (include "kinema.labels" $context | fromYaml))) | toYaml }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* What is missing without Prometheus' operator. */}}
 {{- define "kinema.unmonitored" -}}
 {{- if not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") }}
