@@ -18,6 +18,7 @@ from tools.settings_reference import SERVICES
 from kinema_cli.admin import steering_policy
 from kinema_cli.admin.rbac import rules_by_service
 from kinema_cli.agreement import disagreement, needed_alike
+from kinema_core.model.vocabulary import DO_NOT_MOVE
 from kinema_core.runtime.rights import USERS
 from kinema_core.runtime.settings import load
 from kinema_decider.logic.limits import Limits
@@ -503,6 +504,15 @@ def test_only_services_that_use_the_api_have_a_token(helm: Helm) -> None:
     """A pod of another service cannot ask the API server anything."""
     with_token = {name for name, spec in pods(helm.rendered("kinema", WHOLE)) if spec["automountServiceAccountToken"]}
     assert with_token == {"Deployment/kinema-observer", "Deployment/kinema-rescheduler", "Job/kinema-placement-policy"}
+
+
+@pytest.mark.parametrize(("chart", "count"), [("kinema", 7), ("kinema-all-in-one", 1)])
+def test_no_plan_moves_kinema_or_its_broker(helm: Helm, chart: str, count: int) -> None:
+    """Each pod that stays carries the annotation that holds it: services, the optimizer's workers, the broker."""
+    objects = helm.rendered(chart, WHOLE if chart == "kinema" else needed(chart))
+    staying = [one for one in objects if one["kind"] in {"Deployment", "StatefulSet"}]
+    held = [one["spec"]["template"]["metadata"]["annotations"].get(DO_NOT_MOVE) for one in staying]
+    assert held == ["true"] * count
 
 
 @pytest.mark.parametrize("case", MATRIX)
