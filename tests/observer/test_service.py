@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -13,8 +14,17 @@ from tests.observer.scripted_source import BEGIN, ScriptedSource, folded, log, o
 from tests.support.builders import deployed, node, pod, replica_set, tiny
 from tests.support.manual_clock import ManualClock
 from tests.support.strategies import objects
+from tests.support.waiting import until
 
-from kinema_core.events import ClusterDelta, ClusterObject, Event, IterationSkipped, IterationStarted, ObserverHeartbeat
+from kinema_core.events import (
+    ClusterDelta,
+    ClusterObject,
+    Event,
+    IterationSkipped,
+    IterationStarted,
+    ObserverHeartbeat,
+    encode,
+)
 from kinema_core.model.cluster import all_objects, from_objects
 from kinema_core.runtime.bus import BusSetupError, BusUnavailableError, Extent
 from kinema_core.runtime.envelope import origin
@@ -158,6 +168,25 @@ async def test_a_stream_that_begins_anew_gets_a_snapshot() -> None:
     assert state(bus) == [("snapshot", 1)]
     assert folded(bus) == from_objects([N1], version=1)
     assert log(bus) == ["skip-1-0"]
+
+
+async def test_a_second_observer_publishes_nothing_while_the_first_one_leads() -> None:
+    """They see different things; one writes the streams, and the other one goes on when the first one has ended."""
+    bus = MemoryBus()
+    sources = [ScriptedSource([N1]), ScriptedSource([N1, N2])]
+    first, second = (observer(bus, source, clock(), lease_seconds=3) for source in sources)
+    leading = asyncio.create_task(first.run())
+    await until(lambda: state(bus) != [])
+    waiting = asyncio.create_task(second.run())
+    await until(lambda: "start" not in second._health.problems())
+    sources[0].put(BARE)
+    await until(lambda: "bare" in {item.name for item in folded(bus).pods})
+    assert b"n2" not in b"".join(encode(event) for event in bus.events("STATE"))
+    leading.cancel()
+    await asyncio.wait([leading])
+    await until(lambda: folded(bus).node("n2") is not None)
+    waiting.cancel()
+    await asyncio.wait([waiting])
 
 
 async def test_a_second_writer_never_forks_the_versions() -> None:

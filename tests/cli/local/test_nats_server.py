@@ -75,11 +75,19 @@ class TestServer:
         assert varz["jetstream"]["config"]["sync_always"] is True
         assert varz["jetstream"]["config"]["max_storage"] == 8 * 1024**3
 
-    def test_its_configuration_is_ours_alone(self, tmp_path: Path) -> None:
-        """The file with the passwords can be read by its owner only."""
+    def test_its_configuration_is_ours_alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The file with the passwords can be read by its owner only, from before they are written."""
+        write, modes = Path.write_text, []
+
+        def watched(path: Path, text: str, encoding: str) -> int:
+            modes.append(path.stat().st_mode & 0o077 if path.exists() else None)
+            return write(path, text, encoding)
+
+        monkeypatch.setattr(Path, "write_text", watched)
         server = NatsServer(tmp_path)
         server.start()
         server.stop()
+        assert modes == [0]
         assert (tmp_path / "nats-server.conf").stat().st_mode & 0o077 == 0
 
     def test_a_server_that_cannot_start_is_said(self, tmp_path: Path) -> None:
