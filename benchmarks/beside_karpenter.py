@@ -189,6 +189,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="plan from what an earlier run left, without a cluster")
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     parser.add_argument("--live", action="store_true", help="let the services carry their plans out")
+    parser.add_argument("--max-moves", type=int, help="with --live, in each plan, instead of a price of a move")
     given = parser.parse_args()
     files = Files(given.out, given.start)
     if given.again:
@@ -198,7 +199,7 @@ def main() -> None:
     name = f"karpenter-{given.start}{'-live' if given.live else ''}"
     if given.live:
         beside = {"karpenter": msgspec.to_builtins(seen)}
-        result = {**run_on(files.start(), Wish(), Options(only=PROGRAMS)), **beside}
+        result = {**run_on(files.start(), Wish(max_moves=given.max_moves), Options(only=PROGRAMS)), **beside}
         print(json.dumps(result, indent=2))
     else:
         result = frontier(name, files.start(), seconds=given.seconds, out=given.out, seen=[seen])
