@@ -48,7 +48,9 @@ APART = ("tests/pipeline/test_kill_services.py",)
 TOGETHER = (
     ("tests/charts/",),
     ("tests/observer/adapters/", "tests/sim/"),
-    ("tests/cli/admin/", "tests/contract/kube_api/", "tests/contract/provider/", "tests/rescheduler/"),
+    ("tests/cli/admin/", "tests/contract/"),
+    ("tests/rescheduler/kubernetes/",),
+    ("tests/rescheduler/leadership/", "tests/rescheduler/moves/", "tests/rescheduler/plan/"),
 )
 """Folders whose modules share one control plane: to start another takes as long as most of them."""
 LOG_SHOWN: Final = 3000
