@@ -1,4 +1,4 @@
-"""Drills on a real control plane: a broker full or lost, lists missing, no observer, clocks that differ."""
+"""Drills on a real control plane: a broker full or lost, lists missing, no observer, clocks that differ, forgers."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.pipeline_run import CLUSTER
 from tests.e2e.small import SPACE
 from tests.e2e.struck import PATIENT, Scene, check, struck
+from tests.support.forging import FORGERS, acceptance, forge
 
 from kinema_cli.local.processes import Supervisor
 from kinema_cli.local.settings import layered
-from kinema_core.events import AbortRequested, ExecutionAborted
+from kinema_core.events import AbortRequested, ExecutionAborted, Plan
+from kinema_core.runtime.bus import Damaged
 from kinema_core.runtime.clock import SystemClock
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.nats_connection import Connection
 from kinema_core.runtime.setup import Layout, setup
-from kinema_core.runtime.topology import STREAMS
+from kinema_core.runtime.topology import STREAMS, kind_in
 
 pytestmark = [pytest.mark.cluster, pytest.mark.faults]
 
 FULL_SECONDS = 5.0
+IDLE_SECONDS = 5.0
+"""Within which a plan that waits for the end of another one would have begun."""
+FORGED = "drill/forged"
 LIBRARY = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 """Shows a process another time; its monotonic clock stays."""
 BLIND = layered(PATIENT, {"rescheduler": {"max_state_age_seconds": 10.0, "limits": {"blind_seconds": 10.0}}})
@@ -135,6 +140,38 @@ async def test_an_abort_needs_no_observer(own_control_plane: ControlPlane, tmp_p
     assert outcome.auditor.flaws == []
     assert outcome.leftovers == []
     assert outcome.broken(alone=False) == []
+
+
+def without_nodes(plan: Plan) -> Plan:
+    """The plan, but it deletes every node."""
+    nodes = tuple(msgspec.structs.replace(node, action="delete") for node in plan.nodes)
+    return msgspec.structs.replace(plan, nodes=nodes, temporary=(), steps=(), by="drill")
+
+
+async def acceptance_is_forged(scene: Scene) -> bool:
+    """In the middle of a plan, all users of the broker but the decider accept another one, which deletes every node."""
+    if not scene.did("surge-up"):
+        return False
+    bus = scene.pipeline.bus
+    if scene.once("forged"):
+        [*_, (cause, plan)] = scene.progress.accepted.items()
+        now = SystemClock().now()
+        proposal = origin(without_nodes(plan), id_=FORGED, cluster=CLUSTER, iteration="", now=now, cause=cause)
+        await bus.publish(proposal)
+        own = [await forge(scene.pipeline.runtime(user), acceptance(proposal, now)) for user in FORGERS]
+        scene.notes["own"] = {subject for subjects in own for subject in subjects if kind_in(subject)}
+    if not (scene.progress.ended and scene.later(IDLE_SECONDS)):
+        return False
+    scene.notes["stored"] = {item.subject async for item in bus.read("LOG") if isinstance(item, Damaged)}
+    return True
+
+
+async def test_a_forged_acceptance_begins_nothing(own_control_plane: ControlPlane, tmp_path: Path) -> None:
+    """The broker refuses it where acceptances lie, and elsewhere it counts as damaged; the true plan goes on."""
+    outcome = await struck(own_control_plane, tmp_path / "run", acceptance_is_forged)
+    check(outcome, alone=True)
+    assert outcome.notes["stored"] == outcome.notes["own"]
+    assert {entry.kind for entry in outcome.run.history.log if entry.plan == FORGED} == {"plan-rejected"}
 
 
 @pytest.mark.skipif(not LIBRARY, reason="no libfaketime: apt-get install libfaketime")
