@@ -14,6 +14,7 @@ from tests.controlplane.plane import ControlPlane
 from tests.e2e.pipeline_run import CLUSTER
 from tests.e2e.small import SPACE
 from tests.e2e.struck import PATIENT, Scene, check, struck
+from tests.pipeline.test_restore import Loss
 from tests.support.forging import FORGERS, acceptance, forge
 
 from kinema_cli.local.processes import Supervisor
@@ -108,6 +109,23 @@ async def test_a_plan_whose_log_is_lost_leaves_nothing_behind(own_control_plane:
     """Its marks are removed by the Kinema with the new log, which then plans and reaches the goal."""
     outcome = await struck(own_control_plane, tmp_path / "run", streams_are_wiped)
     check(outcome)
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["at-once", "later"])
+async def test_a_plan_goes_on_after_its_log_was_restored(
+    own_control_plane: ControlPlane, tmp_path: Path, *, later: bool
+) -> None:
+    """A copy made in the middle of a plan takes the place of all streams, `later` after steps that it does not have.
+
+    These are found done in the cluster; their changes have no intent in the log.
+    """
+    loss = Loss(tmp_path, later=later)
+
+    async def streams_are_restored(scene: Scene) -> bool:
+        return await loss.strike(scene.pipeline, scene.progress)
+
+    outcome = await struck(own_control_plane, tmp_path / "run", streams_are_restored)
+    check(outcome, alone=not later)
 
 
 async def observer_dies_and_a_person_aborts(scene: Scene) -> bool:

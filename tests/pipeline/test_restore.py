@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.pipeline.pipeline_harness import EXPECTED_NODES, OLD_NODES, broken, check, run_strategies
 
-from kinema_cli.local.demo import CLUSTER, Progress
+from kinema_cli.local.demo import Progress
 from kinema_cli.local.pipeline import LocalPipeline
 from kinema_cli.local.processes import Supervisor
 from kinema_cli.replay.command import STAGES, replay_all
@@ -45,7 +45,7 @@ class Loss:
         await asyncio.to_thread(pipeline.server.start)
         admin = pipeline.runtime("admin")
         await restore(admin, self._copy)
-        await setup(admin, Layout(clusters=(CLUSTER,)))
+        await setup(admin, Layout(clusters=(pipeline.options.cluster,)))
         pipeline.supervisor = Supervisor(list(pipeline.supervisor.children.values()))
         await pipeline.supervisor.start()
         return True
