@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 MEMBERS := $(wildcard core/pyproject.toml kubernetes/pyproject.toml services/*/pyproject.toml sim/pyproject.toml cli/pyproject.toml)
 
-.PHONY: help demo docs-images test check bench controlplane cluster cluster-stop clean e2e faults exhaustive random-plans beside scale steering images pin-base containers release
+.PHONY: help demo docs-images test check bench controlplane cluster cluster-stop clean e2e faults random-plans beside scale steering images pin-base containers release
 help: ## list the verbs
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
@@ -35,26 +35,19 @@ docs-images: demo ## draw docs/images/plan.png from the demo; needs Chromium or 
 	.venv/bin/python tools/docs_images.py out/demo/recording.jsonl.zst
 
 quick: .venv/.ready ## unit and property tests that need no server, a minute and a half on two processors
-	.venv/bin/python -m pytest -q -m "not slow and not connected and not pipeline and not cluster and not exhaustive" -n 2
+	.venv/bin/python -m pytest -q -m "not slow and not connected and not pipeline and not cluster" -n 2
 
 test: .venv/.ready controlplane ## every test that this machine can run; says what it leaves out and why
-	.venv/bin/python -m pytest -q -n 2 \
-	  -m "not connected and not pipeline and not cluster and not long and not containers and not exhaustive"
+	.venv/bin/python -m pytest -q -m "not connected and not pipeline and not cluster and not long and not containers" -n 2
 	.venv/bin/python -m pytest -q -m "(connected or pipeline or cluster) and not faults and not long and not containers" -n 5 --dist loadscope --no-loadscope-reorder \
 	  $$(grep -rlE --include='*.py' 'mark\.(connected|pipeline|cluster)\b' tests | sed 's,/conftest\.py$$,,' | sort)
-	@echo "left out: tests marked faults or long, which take minutes each on a real control plane: make faults"
-	@echo "left out: tests in containers: make containers"
-	@echo "left out: most random clusters that plans, bounds and searches are held against, marked exhaustive: make exhaustive"
+	@echo "left out: tests marked faults or long, which take minutes each on a real control plane: make faults; and those in containers: make containers"
 
 e2e: .venv/.ready controlplane ## all services on a real control plane, audited from outside; leaves out/e2e/result.json
 	.venv/bin/python -m pytest -q tests/e2e/test_e2e.py
 
 faults: .venv/.ready controlplane ## failures of every kind, and every way to move, on a real control plane; minutes for each case
 	.venv/bin/python -m pytest -q -m "(faults or long) and not containers"
-
-exhaustive: export KINEMA_EXHAUSTIVE := 1
-exhaustive: .venv/.ready ## plans, bounds and searches on many more random clusters than in `make test`; minutes
-	.venv/bin/python -m pytest -q -m exhaustive -n 2
 
 random-plans: .venv/.ready controlplane ## 2,000 random plans on the simulated cluster and 300 on a real control plane; more than two hours on two idle processors
 	.venv/bin/python -m tests.history simulated

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimizer.instances import boutique, random_cluster
 from tests.support.builders import NOW, cluster, deployed, node, offer
-from tests.support.cases import examples
 
 from kinema_optimizer.bounds.certificate import SCALE, Certificate, check_certificate, lower_bound, make_certificate
 from kinema_optimizer.columns.knapsack import knapsack_beam, knapsack_dual_bound, knapsack_duals
@@ -23,7 +22,7 @@ from kinema_optimizer.solvers.stopping import WorkStop
 
 
 @pytest.mark.slow
-@examples(12, 40)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), limited=st.booleans(), quotas=st.booleans(), data=st.data())
 def test_no_certificate_claims_more_than_a_packing_costs(
     seed: int, limited: bool, quotas: bool, data: st.DataObject

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tests.optimizer.instances import random_cluster
 from tests.optimizer.problem.random_packings import random_packing
 from tests.support.builders import NOW
-from tests.support.cases import examples
 
 from kinema_core.events import Solve
 from kinema_optimizer.bounds.certificate import SCALE, Bound, check_certificate, lower_bound
@@ -112,7 +111,7 @@ def test_the_proof_is_checked_without_what_found_it() -> None:
 
 
 @pytest.mark.slow
-@examples(20, 60)
+@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), limited=st.booleans(), quotas=st.booleans(), few=st.booleans())
 def test_no_packing_costs_less_than_the_sharper_bound(seed: int, limited: bool, quotas: bool, few: bool) -> None:
     """Random clusters, random packings that place everybody; also where most searches are given up."""

@@ -6,7 +6,6 @@ import pytest
 from tests.optimizer.exact.brute_force import least_cost
 from tests.optimizer.instances import random_cluster
 from tests.support.builders import NOW
-from tests.support.cases import exhaustive, first
 
 from kinema_optimizer.exact.aggregated import solve_aggregated, unplaced
 from kinema_optimizer.exact.first_fit import starts
@@ -35,13 +34,10 @@ def cheapest(problem: Compiled) -> ModelResult[Solution]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("limited", "quotas"), [(False, False), (True, False), (True, True)])
-@pytest.mark.parametrize(("seeds", "least"), [(range(24), 21), exhaustive(range(70), 60)])
-def test_aggregated_reaches_the_optimum_of_the_literal_model(
-    seeds: range, least: int, limited: bool, quotas: bool
-) -> None:
-    """On random clusters of 12 pods, 210 in `make exhaustive`, the least costs are equal, to the micro-dollar."""
+def test_aggregated_reaches_the_optimum_of_the_literal_model(limited: bool, quotas: bool) -> None:
+    """On 210 random clusters of 12 pods the least costs are equal, to the micro-dollar."""
     compared = 0
-    for seed in seeds:
+    for seed in range(70):
         problem = question(seed, pods=12, limited=limited, quotas=quotas)
         found = cheapest(problem)
         if unplaced(found.solution):
@@ -51,7 +47,7 @@ def test_aggregated_reaches_the_optimum_of_the_literal_model(
         assert cost(problem.problem, found.solution) == literal.cost, seed
         assert flaws(problem.problem, found.solution) == (), seed
         compared += 1
-    assert compared >= least
+    assert compared >= 60
 
 
 def test_aggregated_reaches_the_literal_optimum_of_equation_5_1() -> None:
@@ -90,10 +86,9 @@ def test_aggregated_and_brute_force_agree_on_tiny_instances(limited: bool, quota
     assert compared >= 25
 
 
-@pytest.mark.parametrize("seeds", first(1, [range(400, 414), range(414, 440)]))
-def test_the_lower_bound_holds_for_plans_that_move_pods_between_kept_nodes(seeds: range) -> None:
+def test_the_lower_bound_holds_for_plans_that_move_pods_between_kept_nodes() -> None:
     """The bound is never above the optimum without the rule that pods on kept nodes stay."""
-    for seed in seeds:
+    for seed in range(400, 440):
         problem = question(seed, pods=10, limited=seed % 2 == 0, quotas=seed % 3 == 0)
         found = cheapest(problem)
         if not unplaced(found.solution):
@@ -104,11 +99,10 @@ def test_the_lower_bound_holds_for_plans_that_move_pods_between_kept_nodes(seeds
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seeds", "least"), [(range(900, 930), 3), exhaustive(range(900, 1000), 10)])
-def test_staying_costs_nothing_where_every_machine_is_on_sale(seeds: range, least: int) -> None:
+def test_staying_costs_nothing_where_every_machine_is_on_sale() -> None:
     """Then the least cost equals the optimum of a model in which every pod may go anywhere."""
     free = 0
-    for seed in seeds:
+    for seed in range(900, 1000):
         problem = question(seed, pods=10, complete=True)
         found = cheapest(problem)
         if problem.problem.staying_is_free and not unplaced(found.solution):
@@ -117,14 +111,13 @@ def test_staying_costs_nothing_where_every_machine_is_on_sale(seeds: range, leas
             assert cost(problem.problem, found.solution) == literal.cost, seed
             assert found.proven, seed
             free += 1
-    assert free >= least
+    assert free >= 10
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", first(1, [range(500, 514), range(514, 540)]))
-def test_fewest_moves_within_a_thousandth_of_the_least_cost(seeds: range) -> None:
+def test_fewest_moves_within_a_thousandth_of_the_least_cost() -> None:
     """The plan costs at most 0.1 % more than the least, and no solution known at that price moves fewer pods."""
-    for seed in seeds:
+    for seed in range(500, 540):
         problem = question(seed, pods=12)
         given = starts(problem.problem)
         found = solve_aggregated(problem.problem, problem.unbound, given, WorkStop(PLENTY))

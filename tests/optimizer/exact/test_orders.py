@@ -15,7 +15,7 @@ def test_the_first_plans_are_the_best() -> None:
     assert found["equal"] == found["instances"] == 10
 
 
-@pytest.mark.exhaustive
+@pytest.mark.long
 def test_nearly_all_plans_are_the_best() -> None:
     """98 of 100 plans are equal to brute force; the others are named, with what the search missed."""
     found = summary(list(islice(compared(), INSTANCES)))

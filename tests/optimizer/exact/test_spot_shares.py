@@ -8,7 +8,6 @@ import pytest
 from tests.optimizer.exact.brute_rules import TooLargeError, best_plan
 from tests.optimizer.planned import planned
 from tests.support.builders import NOW, cluster, deployed, node, offer
-from tests.support.cases import exhaustive, first
 from tests.support.planning import unguarded
 from tests.support.plans import plan_for
 
@@ -75,15 +74,10 @@ def instance(seed: int) -> tuple[Cluster, tuple[Offer, ...], PlanningSettings]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("seeds", "least_compared", "least_known"), [(range(150), 20, 15), exhaustive(range(600), 80, 60)]
-)
-def test_the_bound_of_the_search_is_below_what_brute_force_finds(
-    seeds: range, least_compared: int, least_known: int
-) -> None:
+def test_the_bound_of_the_search_is_below_what_brute_force_finds() -> None:
     """Where it knows of the share it is higher than without, and no plan costs less than it."""
     compared = known = 0
-    for seed in seeds:
+    for seed in range(600):
         state, on_sale, wish = instance(seed)
         problem = compiled(Question(state, on_sale, NOW, "reschedule", options=wish.mobility))
         if not any(need.on_demand for need in problem.sites.ties.needs.values()):
@@ -99,16 +93,15 @@ def test_the_bound_of_the_search_is_below_what_brute_force_finds(
         free = compiled(Question(state, on_sale, NOW, "reschedule", options=MobilityOptions(allow_spot=True)))
         known += rough.value > lower_bound(free.relaxed).value
         compared += 1
-    assert compared >= least_compared
-    assert known >= least_known
+    assert compared >= 80
+    assert known >= 60
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seeds", "least_compared"), [(range(80), 78), exhaustive(range(400), 390)])
-def test_plans_equal_brute_force(seeds: range, least_compared: int) -> None:
+def test_plans_equal_brute_force() -> None:
     """The exact model finds what trying everything finds; plans are accepted, and nearly always as cheap."""
     compared = equal = bound_by_it = 0
-    for seed in seeds:
+    for seed in range(400):
         state, on_sale, wish = instance(seed)
         options = wish.mobility
         try:
@@ -131,7 +124,7 @@ def test_plans_equal_brute_force(seeds: range, least_compared: int) -> None:
         equal += round(plan.cost.after * 10**6) <= best.cost + best.cost // 1000
         bound_by_it += free is not None and free[:2] != best[:2]
         compared += 1
-    assert compared >= least_compared
+    assert compared >= 390
     assert equal >= 0.98 * compared
     assert bound_by_it >= 0.4 * compared
 
@@ -210,16 +203,16 @@ def crowd(seed: int) -> Cluster:
     return cluster(*objects)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", first(1, range(3)))
-def test_the_search_keeps_them_for_every_workload(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("share", "per_pool"), [(0.5, None), (None, 0.5), (0.7, 0.34)])
+def test_the_search_keeps_them_for_every_workload(seed: int, share: float | None, per_pool: float | None) -> None:
     """The checker accepts the plan, nobody waits, and it uses spot capacity: it is cheaper than without any."""
     state = crowd(seed)
     on_sale = tuple(sold(size, zone, spot=spot) for size in ("s2", "s4") for zone in "ab" for spot in (True, False))
+    plan = planned(state, on_sale, settings=settings(share, per_pool), work=4)
+    assert plan.unplaced == ()
     none = planned(state, on_sale, settings=settings(0.0), work=4)
-    free = planned(state, on_sale, settings=settings(), work=4)
-    for share, per_pool in ((0.5, None), (None, 0.5), (0.7, 0.34)):
-        plan = planned(state, on_sale, settings=settings(share, per_pool), work=4)
-        assert plan.unplaced == (), (share, per_pool)
-        assert free.cost.after <= plan.cost.after < none.cost.after, (share, per_pool)
-        assert (plan.cost.lower_bound > free.cost.lower_bound) or share is None, (share, per_pool)
+    assert plan.cost.after < none.cost.after
+    again = planned(state, on_sale, settings=settings(), work=4)
+    assert again.cost.after <= plan.cost.after
+    assert (plan.cost.lower_bound > again.cost.lower_bound) or share is None

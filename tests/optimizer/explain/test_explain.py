@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from tests.optimizer.exact.test_exactness import tried
 from tests.optimizer.instances import random_cluster
 from tests.support.builders import NOW, budget, cluster, deployed, node, offer, pod, selector
-from tests.support.cases import examples
 from tests.support.planning import unguarded
 
 from kinema_core.events import Node, Offer, PlacementRules, Pod, PodTerm, Spread
@@ -49,7 +48,7 @@ def test_node_is_said_to_be_held_exactly_when_plans_must_keep_it(seed: int) -> N
 
 
 @pytest.mark.slow
-@examples(10, 25)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_saving_that_is_promised_is_no_more_than_the_best_plan_saves(seed: int) -> None:
     """A free node whose deletion saves something saves at least that much in the best plan."""

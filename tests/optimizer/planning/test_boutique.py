@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from tests.optimizer.instances import boutique
 from tests.support.builders import NOW
-from tests.support.cases import exhaustive
 from tests.support.planning import unguarded
 
 from kinema_core.model.checker.check import check_plan
@@ -46,12 +45,9 @@ def test_seven_replicas_of_everything_are_proven() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("replicas", "nodes"), [(150, 190), exhaustive(400, 500)])
-def test_a_large_cluster_is_planned_within_two_percent_of_its_bound_without_branch_and_bound(
-    replicas: int, nodes: int
-) -> None:
-    """1,800 and 4,800 pods: the search comes close to the certified bound in a few rounds."""
-    state, offers = boutique(replicas, seed=1, nodes=nodes)
+def test_a_large_cluster_is_planned_within_two_percent_of_its_bound_without_branch_and_bound() -> None:
+    """4,800 pods: the search comes close to the certified bound in a few rounds."""
+    state, offers = boutique(400, seed=1, nodes=500)
     found = plan_for(state, offers, now=NOW, settings=unguarded(), stop=WorkStop(10))
     assert found.status == "feasible"
     assert found.cost.gap is not None

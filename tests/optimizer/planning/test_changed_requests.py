@@ -12,7 +12,6 @@ from tests.optimizer.planning.changed_requests import filled_cluster, lowered
 from tests.optimizer.planning.test_plans import forecast
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, cluster, deployed, node, offer
-from tests.support.cases import examples
 from tests.support.planning import unguarded
 
 from kinema_core.events import Offer, Plan, WorkloadForecast
@@ -49,7 +48,7 @@ def least_in_the_end(state: Cluster, on_sale: tuple[Offer, ...], forecasts: Fore
 
 
 @pytest.mark.slow
-@examples(20, 60)
+@settings(max_examples=60, deadline=None)
 @example(seed=0)
 @given(seed=st.integers(0, 10**6))
 def test_the_bound_counts_on_the_room_of_old_copies(seed: int) -> None:
@@ -63,7 +62,7 @@ def test_the_bound_counts_on_the_room_of_old_copies(seed: int) -> None:
 
 
 @pytest.mark.slow
-@examples(4, 12)
+@settings(max_examples=12, deadline=None)
 @example(seed=1)
 @given(seed=st.integers(0, 10**6))
 def test_smaller_requests_are_no_reason_to_pay_more(seed: int) -> None:
@@ -124,7 +123,7 @@ def test_new_requests_that_break_a_rule_where_pods_stay_are_left_out(seed: int, 
 
 
 @pytest.mark.slow
-@examples(4, 20)
+@settings(max_examples=20, deadline=None)
 @example(seed=6, work=1, pods=30)  # the exact model finds nothing in time: that is in the record, too
 @given(seed=st.integers(0, 10**6), work=st.integers(1, 12), pods=st.sampled_from([14, 20]))
 def test_a_replay_of_a_solve_that_was_ended_early_makes_the_same_plan(seed: int, work: int, pods: int) -> None:
@@ -140,7 +139,7 @@ def test_a_replay_of_a_solve_that_was_ended_early_makes_the_same_plan(seed: int,
 
 
 @pytest.mark.slow
-@examples(8, 20)
+@settings(max_examples=20, deadline=None)
 @example(seed=3)
 @given(seed=st.integers(0, 10**6))
 def test_no_plan_is_better_than_the_exact_model_says(seed: int) -> None:
@@ -200,7 +199,7 @@ def test_a_replay_makes_the_same_plan(method: str) -> None:
 
 
 @pytest.mark.slow
-@examples(4, 15)
+@settings(max_examples=15, deadline=None)
 @example(seed=594)  # a plan without an order costs less than the one that has one
 @given(seed=st.integers(0, 10**6))
 def test_no_request_that_rises_is_left_out_for_its_price(seed: int) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from functools import cache
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.model.checker.test_rules import HOSTNAME, ZONE, apart, even
@@ -17,7 +17,6 @@ from tests.optimizer.planned import replanned
 from tests.optimizer.planning.test_plans import forecast
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW, cluster, deployed, node, offer, pod
-from tests.support.cases import examples, exhaustive
 from tests.support.planning import unguarded
 
 from kinema_core.events import Node, PlacementRules, Plan
@@ -54,7 +53,7 @@ def restarted(plan: Plan) -> int:
 @example(seed=24, most=2)  # two pods change places, one by a stop on the way: three restarts
 @example(seed=595, most=1)  # a pod that seemed to have no place gets one: its peers are not held for its sake
 @example(seed=30673, most=0)
-@examples(20, 60)
+@settings(max_examples=60, deadline=None)
 def test_no_plan_moves_more_than_it_may(seed: int, most: int) -> None:
     """On random small clusters with every rule; and within the limit none costs more than the cluster as it is."""
     instance = rule_instance(seed)
@@ -78,16 +77,10 @@ def tried(seed: int, most: int) -> Best | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 2])
-@pytest.mark.parametrize(
-    ("seeds", "least_compared", "least_limited"),
-    [(range(50_000, 50_045), 30, 3), exhaustive(range(50_000, 50_150), 100, 10)],
-)
-def test_the_exact_model_within_a_limit_equals_brute_force(
-    seeds: range, least_compared: int, least_limited: int, most: int
-) -> None:
+def test_the_exact_model_within_a_limit_equals_brute_force(most: int) -> None:
     """As few pods left out, the least cost, as few moves at it; and the bound holds for every number of moves."""
     compared = limited = 0
-    for seed in seeds:
+    for seed in range(50_000, 50_150):
         best, instance = tried(seed, most), rule_instance(seed)
         if best is None:
             continue
@@ -103,8 +96,8 @@ def test_the_exact_model_within_a_limit_equals_brute_force(
             assert (found.lower_bound, found.least) == (free.lower_bound, free.least), seed
         limited += free.cost < found.cost
         compared += 1
-    assert compared >= least_compared
-    assert limited >= least_limited
+    assert compared >= 100
+    assert limited >= 10
 
 
 @pytest.mark.parametrize("random_seed", range(8))
@@ -122,17 +115,10 @@ def test_what_the_solver_calls_optimal_is_so_whatever_its_seed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("price", [20_000, 40_000])
-@pytest.mark.parametrize(
-    ("seeds", "least_compared", "least_fewer"),
-    # Of the forty before, the lower price decides one only.
-    [(range(60_050, 60_090), 27, 3), exhaustive(range(60_000, 60_120), 80, 8)],
-)
-def test_the_exact_model_with_a_price_of_moves_equals_brute_force(
-    seeds: range, least_compared: int, least_fewer: int, price: int
-) -> None:
+def test_the_exact_model_with_a_price_of_moves_equals_brute_force(price: int) -> None:
     """Nodes and moves together cost the least, and the fewest pods are left out for it."""
     compared = fewer = 0
-    for seed in seeds:
+    for seed in range(60_000, 60_120):
         instance = rule_instance(seed)
         try:
             best = best_plan(instance.cluster, instance.offers, move_price=price)
@@ -154,8 +140,8 @@ def test_the_exact_model_with_a_price_of_moves_equals_brute_force(
         assert refusals(instance, found) == set(), seed
         fewer += answer.moves < value(instance.cluster, free).moves
         compared += 1
-    assert compared >= least_compared
-    assert fewer >= least_fewer
+    assert compared >= 80
+    assert fewer >= 8
 
 
 def small(name: str, zone: str = "a") -> Node:

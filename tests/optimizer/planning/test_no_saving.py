@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.optimizer.instances import random_cluster
 from tests.optimizer.planned import planned as optimizer_plan
 from tests.optimizer.planning.changed_requests import filled_cluster, lowered, only_resizes
 from tests.optimizer.planning.test_plans import forecast
 from tests.support.builders import NOW, amounts, cluster, deployed, node, offer
-from tests.support.cases import examples
 from tests.support.planning import unguarded
 
 from kinema_core.events import Offer, Plan, WorkloadForecast
@@ -42,7 +41,7 @@ def changes(plan: Plan) -> tuple[set[str], int]:
 
 
 @pytest.mark.slow
-@examples(5, 12)
+@settings(max_examples=12, deadline=None)
 @example(seed=3, limited=True)  # one plan of 14 moves at the cost of now
 @given(seed=st.integers(0, 10**6), limited=st.booleans())
 def test_a_plan_without_a_saving_lowers_requests_or_changes_nothing(seed: int, limited: bool) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, time
 
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.optimizer.instances import random_cluster
 from tests.optimizer.planned import planned
@@ -25,7 +25,6 @@ from tests.support.builders import (
     on_every_node,
     tiny,
 )
-from tests.support.cases import examples
 from tests.support.planning import unguarded
 
 from kinema_core.events import (
@@ -343,7 +342,7 @@ def test_two_runs_give_the_same_bytes() -> None:
 
 
 @pytest.mark.slow
-@examples(25, 60)
+@settings(max_examples=60, deadline=None)
 @example(
     seed=220, limited=True, quotas=False, mode="reschedule", percent=100, shrink=True
 )  # pods break rules where they run

@@ -50,8 +50,8 @@ Does: TypeAlias = Callable[[WorkQueue], Awaitable[None]]
 
 @cache
 def problem() -> Instance:
-    """A hundred and some running pods."""
-    state, on_sale = boutique(12, seed=6, nodes=12)
+    """A few hundred running pods."""
+    state, on_sale = boutique(24, seed=6, nodes=24)
     return compiled(Question(state, on_sale, NOW, "reschedule")).packing
 
 

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from benchmarks.assemble import PodClass, assemble
 from benchmarks.machine_types import MachineType
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimizer.instances import boutique, random_cluster
 from tests.optimizer.rule_instances import rule_instance
 from tests.support.builders import NOW
-from tests.support.cases import examples, exhaustive
 
 from kinema_core.events import Solve
 from kinema_optimizer.problem.compile import Compiled, compiled
@@ -24,8 +23,6 @@ from kinema_optimizer.problem.solution import Incumbent, cost_of
 from kinema_optimizer.search import search as search_module
 from kinema_optimizer.search.search import Affordable, SearchOptions, SearchResult, search, start_as_is, too_slow
 from kinema_optimizer.solvers.stopping import Ends, RecordedStop, StopReason, WorkStop
-
-SIZES = pytest.mark.parametrize(("replicas", "nodes"), [(20, 24), exhaustive(60, 70)])
 
 
 @cache
@@ -55,7 +52,7 @@ def same(one: SearchResult, other: SearchResult) -> bool:
 
 
 @pytest.mark.slow
-@examples(25, 50)
+@settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 10**6), pods=st.sampled_from([8, 30]))
 def test_packings_obey_every_rule_and_the_bound(seed: int, pods: int) -> None:
     """Whatever the rules: no flaw, and no packing that places everybody is cheaper than the certified bound."""
@@ -69,7 +66,7 @@ def test_packings_obey_every_rule_and_the_bound(seed: int, pods: int) -> None:
 
 
 @pytest.mark.slow
-@examples(10, 25)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10**6), most=st.integers(0, 12))
 def test_no_more_pods_move_than_allowed(seed: int, most: int) -> None:
     """A cap on moves holds, whatever could be saved with more."""
@@ -81,21 +78,10 @@ def test_no_more_pods_move_than_allowed(seed: int, most: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "wish",
-    [
-        SearchOptions(),
-        SearchOptions(max_moves=60),
-        exhaustive(SearchOptions(max_moves=200)),
-        SearchOptions(move_price=300),
-    ],
-)
-@SIZES
-def test_the_same_seed_gives_the_same_packing_whatever_the_workers(
-    replicas: int, nodes: int, wish: SearchOptions
-) -> None:
+@pytest.mark.parametrize("wish", [SearchOptions(), SearchOptions(max_moves=200), SearchOptions(move_price=300)])
+def test_the_same_seed_gives_the_same_packing_whatever_the_workers(wish: SearchOptions) -> None:
     """Workers decide how fast a round is, never what comes out of it."""
-    problem = boutique_problem(replicas, nodes)
+    problem = boutique_problem()
     one = found_for(problem, SearchOptions(wish.move_price, wish.max_moves, workers=1))
     many = found_for(problem, SearchOptions(wish.move_price, wish.max_moves, workers=3))
     assert same(one, many)
@@ -103,10 +89,9 @@ def test_the_same_seed_gives_the_same_packing_whatever_the_workers(
 
 
 @pytest.mark.slow
-@SIZES
-def test_a_search_ends_where_a_recorded_one_ended(replicas: int, nodes: int) -> None:
+def test_a_search_ends_where_a_recorded_one_ended() -> None:
     """A replay has no clock: it stops every phase at the recorded round, and finds the same."""
-    problem = boutique_problem(replicas, nodes)
+    problem = boutique_problem()
     first = found_for(problem, SearchOptions(), rounds=4)
     solve = Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=0, stops=first.stops)
     again = search(problem.packing, problem.relaxed, SearchOptions(), RecordedStop(solve))
@@ -161,10 +146,9 @@ class EndsAfter(WorkStop):
 
 
 @pytest.mark.slow
-@SIZES
-def test_a_search_with_more_time_passes_the_same_states(replicas: int, nodes: int) -> None:
+def test_a_search_with_more_time_passes_the_same_states() -> None:
     """What a search comes to does not get worse where it ends later, once its first plans are made."""
-    problem = boutique_problem(replicas, nodes)
+    problem = boutique_problem()
     found = [
         search(problem.packing, problem.relaxed, SearchOptions(knee=True, workers=1), EndsAfter(callbacks))
         for callbacks in (30, 40, 60, 80)
