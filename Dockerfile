@@ -4,12 +4,11 @@
 #
 # SERVICE is observer, predictor, optimizer, decider or rescheduler; `admin` for the commands that prepare and operate
 # (setup, rbac, doctor, status, approve, …); `cli` for every command, the simulated cluster and a broker; `nats` for the
-# broker alone. Each holds what it needs and nothing else. Pin BASE by digest where builds must repeat:
+# broker alone. Each holds what it needs and nothing else.
 #
-#   --build-arg BASE=python:3.11-slim-bookworm@sha256:…
-#
-# Any Debian with Python 3.11 or newer and its venv serves as BASE, also one with a company's certificates in it.
-ARG BASE=python:3.11-slim-bookworm
+# Any Debian with Python 3.11 or newer and its venv serves as BASE, also one with a company's certificates in it. The
+# default is pinned by the digest of its index, so that builds repeat; `make pin-base` takes the newest.
+ARG BASE=python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
 FROM ${BASE} AS build
 ARG UV_VERSION=0.13.9
