@@ -16,7 +16,9 @@ from tests.e2e.small import SPACE
 from tests.e2e.struck import PATIENT, Scene, check, struck
 from tests.pipeline.test_restore import Loss
 from tests.support.forging import FORGERS, acceptance, forge
+from tests.support.minors import LATER
 
+from kinema_cli.local.pipeline import SERVICES
 from kinema_cli.local.processes import Supervisor
 from kinema_cli.local.settings import layered
 from kinema_core.events import AbortRequested, ExecutionAborted, Plan
@@ -33,6 +35,7 @@ FULL_SECONDS = 5.0
 IDLE_SECONDS = 5.0
 """Within which a plan that waits for the end of another one would have begun."""
 FORGED = "drill/forged"
+NEXT_MINOR = ("-m", "tests.support.next_minor")
 LIBRARY = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 """Shows a process another time; its monotonic clock stays."""
 BLIND = layered(PATIENT, {"rescheduler": {"max_state_age_seconds": 10.0, "limits": {"blind_seconds": 10.0}}})
@@ -190,6 +193,30 @@ async def test_a_forged_acceptance_begins_nothing(own_control_plane: ControlPlan
     check(outcome, alone=True)
     assert outcome.notes["stored"] == outcome.notes["own"]
     assert {entry.kind for entry in outcome.run.history.log if entry.plan == FORGED} == {"plan-rejected"}
+
+
+@pytest.mark.parametrize("first", [("observer", "optimizer"), ("predictor", "decider", "rescheduler")], ids="/".join)
+async def test_an_upgrade_costs_time_only(
+    own_control_plane: ControlPlane, tmp_path: Path, first: tuple[str, ...]
+) -> None:
+    """Services of this minor version and of the next one make a plan together; the others follow in its middle."""
+
+    async def services_are_upgraded(scene: Scene) -> bool:
+        begun = scene.did("taint")
+        for service in SERVICES:
+            child = scene.pipeline.supervisor.children[service]
+            if (begun or service in first) and scene.once(service):
+                _, *rest = child.arguments
+                child.arguments = (*NEXT_MINOR, *rest)
+                assert child.process is not None
+                child.process.terminate()
+        return begun
+
+    outcome = await struck(own_control_plane, tmp_path / "run", services_are_upgraded)
+    check(outcome, alone=True)
+    bodies = [entry.body for entry in outcome.run.history.state]
+    seen = [item for body in bodies for item in (*body.get("objects", ()), *body.get("upserts", ()))]
+    assert LATER["kind"] in {item.get("of") for item in seen}
 
 
 @pytest.mark.skipif(not LIBRARY, reason="no libfaketime: apt-get install libfaketime")
