@@ -97,20 +97,30 @@ def demo(url: str) -> dict[str, dict[str, Any]]:
     return {service: {"runtime": runtime, **own.get(service, {})} for service in SERVICES}
 
 
+def settings_in(path: Path) -> dict[str, Any]:
+    """Return the settings in a file; none where there is no file."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except ValueError as error:
+        sys.exit(f"error: {path.name} is no JSON: {error}")
+    if not isinstance(found, dict) or not isinstance(found.get("runtime", {}), dict):
+        sys.exit(f"error: {path.name} has to be a JSON object, and so has `runtime` in it")
+    return found
+
+
 def real(given: Path, cluster: str) -> dict[str, dict[str, Any]]:
     """Return settings for a real cluster: those of the services' files in a directory."""
     if (OUT / "operator" / "simulated").exists():
         sys.exit("error: this project runs the demo: end it with docker compose --profile '*' down --volumes")
     found: dict[str, dict[str, Any]] = {}
     for service in SERVICES:
-        path = given / f"{service}.json"
-        settings = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        settings = settings_in(given / f"{service}.json")
         found[service] = {**settings, "runtime": {"cluster": cluster, **settings.get("runtime", {})}}
     catalog = given / "prices.csv"
     if found["rescheduler"].get("provider", {}).get("catalog") == PRICES and not catalog.exists():
         sys.exit(
             "error: rescheduler.json names a catalog in prices.csv, and no such file is beside it: "
-            "write it as docs/providers.md describes"
+            "write it as docs/plan.md describes under Prices"
         )
     for service in ("observer", "rescheduler"):
         kubeconfig = (KUBECONFIG / service if KUBECONFIG.is_dir() else KUBECONFIG).read_text(encoding="utf-8")

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from deploy.compose import prepare
 
+from kinema_cli.local.nats_server import STORE_LOCK
 from kinema_core.runtime.rights import USERS
 from kinema_core.runtime.settings import load
 
@@ -150,7 +151,7 @@ def test_a_project_is_a_demo_or_an_installation(
     [
         ("server: https://127.0.0.1:6443", {}, "https://127.0.0.1:6443, which in a container is the container itself"),
         ('{"server":"https://localhost"}', {}, "https://localhost, which in a container"),
-        ("", {"provider": {"kind": "kwok", "catalog": prepare.PRICES}}, "write it as docs/providers.md describes"),
+        ("", {"provider": {"kind": "kwok", "catalog": prepare.PRICES}}, "write it as docs/plan.md describes"),
     ],
 )
 def test_nothing_starts_on_what_no_service_can_use(
@@ -163,6 +164,32 @@ def test_nothing_starts_on_what_no_service_can_use(
     with pytest.raises(SystemExit, match=told):
         prepare.main()
     assert not (prepared / "admin" / "cluster").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"limits": {"approval": "required",}}', "decider.json is no JSON: .* line 1 column 36"),
+        ("[]", "decider.json has to be a JSON object"),
+        ('{"runtime": 3}', "decider.json has to be a JSON object, and so has `runtime` in it"),
+    ],
+)
+def test_settings_that_are_no_object_are_named(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, text: str, told: str
+) -> None:
+    """The error has the file's own name: in its container it has another."""
+    (prepared.parent / "decider.json").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["prepare", "--cluster-name", "east", "--settings", str(prepared.parent)])
+    with pytest.raises(SystemExit, match=told):
+        prepare.main()
+
+
+def test_brokers_of_all_profiles_lock_the_same_file() -> None:
+    """Their stores are one volume: beside each other they would destroy it."""
+    lock = COMPOSE["services"]["nats"]["entrypoint"][-1]
+    assert f"exec 9>>/data/{STORE_LOCK}\nflock --nonblock 9 ||" in lock
+    assert "nats-data:/data" in COMPOSE["services"]["nats"]["volumes"]
+    assert "nats-data:/state/nats/data" in COMPOSE["services"]["all-in-one"]["volumes"]
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,23 @@ def test_no_executable_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 class TestServer:
     """One server."""
 
+    async def test_no_other_server_may_have_its_store(self, tmp_path: Path) -> None:
+        """Two would destroy the streams; the lock goes with the server, also with one that was killed."""
+        async with running(tmp_path / "first") as broker:
+            assert isinstance(broker.server, NatsServer)
+            store = broker.server.log.parent / "data"
+            second = NatsServer(tmp_path / "second")
+            (tmp_path / "second").mkdir()
+            (tmp_path / "second" / "data").symlink_to(store)
+            with pytest.raises(ServerError, match=f"another nats-server keeps its streams in {tmp_path}/second/data"):
+                second.start()
+            broker.server.kill()
+            second.start()
+            with pytest.raises(ServerError, match="another nats-server"):
+                broker.server.start()
+            second.stop()
+            broker.server.start()
+
     async def test_keeps_port_and_data_over_a_restart(self, tmp_path: Path) -> None:
         """Stopped or killed and started again it has the same address and all events."""
         async with running(tmp_path) as broker:

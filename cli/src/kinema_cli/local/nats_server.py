@@ -7,7 +7,9 @@ to disk before it acknowledges, and is stopped by its process id.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import json
+import os
 import secrets
 import shutil
 import signal
@@ -19,7 +21,8 @@ import time
 import urllib.error
 import urllib.request
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -34,6 +37,8 @@ _PORT_TRIES: Final = 200
 _CLAIMS: Final = 128
 _claims: Final[deque[socket.socket]] = deque()
 """UDP sockets on the ports that this process took last: what is to listen there by TCP may not have started yet."""
+STORE_LOCK: Final = ".lock"
+"""File in a store that its server has locked; docker-compose.yml names it, too."""
 _MAX_FILE_STORE: Final = 8 * 1024**3
 """Bytes that streams may take on disk."""
 
@@ -146,7 +151,7 @@ class NatsServer:
         config.unlink(missing_ok=True)
         config.touch(mode=0o600)  # it holds passwords
         config.write_text(json.dumps(self._config(), indent=2), encoding="utf-8")
-        with self.log.open("ab") as log:
+        with self._locked_store(), self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own executable with our own configuration
                 [executable(), "--config", str(config)],
                 stdin=subprocess.DEVNULL,
@@ -154,12 +159,32 @@ class NatsServer:
                 stderr=log,
                 # A Ctrl-C in the terminal is for us: we stop the server when the services are done with it.
                 start_new_session=True,
-                # A lock on a directory around its own holds as long as it runs; Python's other files do not pass on.
+                # Locks on its store and on a directory around its own hold as long as it runs; Python's other files
+                # do not pass on.
                 close_fds=False,
             )
             if self._guarded:
                 self._release()  # that of a server that has died
                 self._guard = start_guard(self._process.pid, log)
+
+    @contextmanager
+    def _locked_store(self) -> Iterator[None]:
+        """Lock the store; the lock passes on to a server that is started within the block.
+
+        Two servers on one store destroy what is in it. Containers that share a volume see each other by this alone.
+
+        Raises:
+            ServerError: another server holds it.
+        """
+        store = self._directory / "data"
+        store.mkdir(exist_ok=True)
+        with (store / STORE_LOCK).open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ServerError(f"another nats-server keeps its streams in {store}: end it first") from error
+            os.set_inheritable(file.fileno(), True)
+            yield
 
     def _release(self) -> None:
         """Let the guard of an ended server end."""
