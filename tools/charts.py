@@ -533,13 +533,26 @@ def _describe(part: Free, kind: type[msgspec.Struct]) -> None:
     by_wire = {field.encode_name: said.get(field.name, "") for field in msgspec.structs.fields(kind)}
     for name, value in part["properties"].items():
         value.pop("default", None)
-        value.pop("discriminator", None)
+        _split_kinds(value)
         _join_null(value)
         if by_wire.get(name) and "$ref" not in value:
             value["description"] = by_wire[name]
     if kept := [name for name in part.pop("required", ()) if name not in _FILLED]:
         part["required"] = kept
     part["description"] = " ".join((kind.__doc__ or "").split())
+
+
+def _split_kinds(value: Free) -> None:
+    """Write a tagged union by its tag: Helm's error for `anyOf` names what each of the others lacks."""
+    if not (by := value.pop("discriminator", None)):
+        return
+    tag, kinds = by["propertyName"], by["mapping"]
+    del value["anyOf"]
+    value["properties"] = {tag: {"enum": list(kinds)}}
+    value["allOf"] = [
+        {"if": {"properties": {tag: {"const": kind}}, "required": [tag]}, "then": {"$ref": reference}}
+        for kind, reference in kinds.items()
+    ]
 
 
 def _join_null(value: Free) -> None:

@@ -88,7 +88,31 @@ def test_lint_finds_nothing(helm: Helm, chart: str) -> None:
         (
             "kinema-rescheduler",
             {**NAMED, "settings": {"provider": {"kind": "static"}}},
-            "catalog: give the file of the provider static by --set-file, or set settings.provider.inventory",
+            'catalog: give the file of the provider "static" by --set-file, or set settings.provider.inventory',
+        ),
+        (
+            "kinema-rescheduler",
+            {**PROVIDED, "catalog": "prices.csv"},
+            'catalog: it is the content of a file, and "prices.csv" looks like a path: give the file by --set-file',
+        ),
+        (
+            "kinema-rescheduler",
+            {**PROVIDED, "settings": {"provider": {"kind": "delgate"}}},
+            "at '/settings/provider/kind': value must be one of 'sim', 'kwok', 'delegate'",
+        ),
+        (
+            "kinema-rescheduler",
+            {**PROVIDED, "settings": {"provider": {"kind": "delegate", "catalogue": "f"}}},
+            "at '/settings/provider': additional properties 'catalogue' not allowed",
+        ),
+        (
+            "kinema",
+            {
+                **WHOLE,
+                "enabled": {"allInOne": True, "nats": True, "setup": False, "decider": False, "predictor": False},
+                "allInOne": {"provider": "kwok", "catalog": "machine_type,vcpus\n"},
+            },
+            "set enabled.nats, enabled.observer, enabled.optimizer, enabled.rescheduler to false",
         ),
         (
             "kinema-optimizer",

@@ -17,7 +17,7 @@ from tests.controlplane.plane import ControlPlane
 pytestmark = pytest.mark.cluster
 
 ALONE: Final = tuple(name for name in INSTALLABLE if name != "kinema")
-"""Charts that are installed one by one; the umbrella adds no templates of its own."""
+"""Charts that are installed one by one; the umbrella adds no objects of its own."""
 _OF_OTHERS: Final = {"settings", "runtime", "kinema-library", "global"}
 """Settings are checked by the services themselves; global values are the same as the charts' own."""
 _MONITORED: Final = ("--api-versions", "monitoring.coreos.com/v1")
@@ -49,6 +49,7 @@ _WRITTEN: Final[Values] = {
     "extraVolumeMounts": [{"name": "flipped-volume", "mountPath": "/flipped"}],
     "networkPolicy.apiServerPorts": [16443],
     "networkPolicy.extraEgress": [{"ports": [{"port": 623, "protocol": "UDP"}]}],
+    "catalog": "flipped,catalog\n",
     "storage.maxFileStore": "5G",
     "storage.size": "21Gi",
     "streams.logSize": "4Gi",
