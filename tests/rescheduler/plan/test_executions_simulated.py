@@ -104,14 +104,14 @@ async def test_pods_that_never_get_ready_over_http(tmp_path: Path) -> None:
     """A surge whose pods stay not Ready is taken back on the API server too: replicas, costs, marks."""
     sim = SCENARIOS["tiny"](0)
     async with sim_world(sim, tmp_path) as world:
-        sim.kubelets.never_ready.add(("shop", "api"))
+        sim.kubelets.never_ready.add(("shop", "web"))
         end = await world.carry_out(onto_one_new_node, limits=Limits(pods_ready_seconds=30))
         assert isinstance(end, ExecutionCompleted), world.failures()
-        assert any(said.startswith("skip/Deployment/shop/api pods-never-ready") for said in world.failures())
-        api = world.cluster().workload("Deployment/shop/api")
-        assert api is not None
-        assert api.replicas == 2
-        assert world.least_ready["Deployment/shop/api"] == 2
+        assert any(said.startswith("skip/Deployment/shop/web pods-never-ready") for said in world.failures())
+        web = world.cluster().workload("Deployment/shop/web")
+        assert web is not None
+        assert web.replicas == 3
+        assert world.least_ready["Deployment/shop/web"] == 3
         assert world.marks_left() == []
 
 
