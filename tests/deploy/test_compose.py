@@ -167,7 +167,7 @@ def test_nothing_starts_on_what_no_service_can_use(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('{"limits": {"approval": "required",}}', "decider.json is no JSON: .* line 1 column 36"),
         ("[]", "decider.json has to be a JSON object"),
@@ -175,12 +175,12 @@ def test_nothing_starts_on_what_no_service_can_use(
     ],
 )
 def test_settings_that_are_no_object_are_named(
-    prepared: Path, monkeypatch: pytest.MonkeyPatch, text: str, told: str
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     """The error has the file's own name: in its container it has another."""
     (prepared.parent / "decider.json").write_text(text, encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["prepare", "--cluster-name", "east", "--settings", str(prepared.parent)])
-    with pytest.raises(SystemExit, match=told):
+    with pytest.raises(SystemExit, match=message):
         prepare.main()
 
 

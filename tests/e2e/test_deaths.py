@@ -118,8 +118,6 @@ async def test_others_die(own_control_plane: ControlPlane, tmp_path: Path) -> No
     check_finished(await struck(own_control_plane, tmp_path / "run", faults=OTHERS))
 
 
-# CPython leaves a socket open whose other side is gone between its connection and its handshake.
-@pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 async def test_all_services_and_the_api_server_die(own_control_plane: ControlPlane, tmp_path: Path) -> None:
     """The round for every day: each service is killed, the rescheduler twice, and the API server too."""
     rescheduler = ("rescheduler.surge-up.effected", "rescheduler.delete.effected")
