@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from tests.rescheduler.harness import ALL_AT_ONCE, World
 from tests.rescheduler.memory_cluster import Pace
 from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, rolling_plan, small_plan
-from tests.support.builders import NOW, cluster, deployed, node, offer, offers, stateful
+from tests.support.builders import NOW, ClusterObject, cluster, deployed, node, offer, offers, stateful
 from tests.support.plans import plan_for
 
 from kinema_core.events import ExecutionAborted, ExecutionCompleted, Node, StepFailed, StepStarted, is_unfinished
@@ -175,6 +176,41 @@ async def test_a_new_node_without_a_ready_pod_is_done_without() -> None:
     assert end.replan == "pods-never-ready"
     said = [event.body for event in world.log() if isinstance(event.body, StepFailed)]
     assert [body.figures["offer"] for body in said if body.step == "unfit/kinema-1"] == ["m2/a/on-demand"]
+
+
+def _towards_one_new_node(*second: ClusterObject | Iterable[ClusterObject]) -> World:
+    """Three workloads that move one after another to a booted node; new pods of the first are never Ready."""
+    before = cluster(
+        node("n1"), node("n2"), node("n3"), deployed("web", ["n1"], cpu=500), *second, deployed("cart", ["n3"], cpu=500)
+    )
+    to, boot = {pod.key: "kinema-1" for pod in before.pods}, {"kinema-1": "m8/a/on-demand"}
+    plan = plan_for(before, offers(), to=to, boot=boot, delete=["n1", "n2", "n3"])
+    world = World(before, plan, limits=Limits(pods_ready_seconds=60, max_closed_nodes=1))
+    world.memory.never_ready_workloads.add("Deployment/shop/web")
+    return world
+
+
+async def test_a_new_node_is_not_blamed_for_the_first_workload_that_is_never_ready() -> None:
+    """The next one, whose old pods run on, shows that the node is sound: only the first is left alone."""
+    world = _towards_one_new_node(deployed("api", ["n2"], cpu=500))
+    end = await world.completes("kinema-1", "n1")
+    assert world.verdicts() == {"skip/Deployment/shop/web": "pods-never-ready", "keep/n1": "not-empty"}
+    assert end.figures["workloads_skipped"] == 1
+
+
+async def test_a_new_node_is_blamed_when_a_second_workload_is_never_ready_there() -> None:
+    """No third workload is moved to a node on which nothing has got Ready."""
+    world = _towards_one_new_node(deployed("api", ["n2"], cpu=500))
+    world.memory.never_ready_workloads.add("Deployment/shop/api")
+    await world.aborts("pods-never-ready", "n1", "n2", "n3")
+    assert not any("cart" in intent.step.target for intent in world.intents("surge-up"))
+
+
+async def test_no_pod_is_evicted_to_find_out_whether_a_new_node_is_sound() -> None:
+    """Where the next pod would be gone while it is tried, the node is blamed at once."""
+    world = _towards_one_new_node(stateful("db", ["n2"], cpu=500))
+    await world.aborts("pods-never-ready", "n1", "n2", "n3")
+    assert not world.intents("evict")
 
 
 async def test_booted_node_that_carries_moved_pods_stays_after_an_abort() -> None:

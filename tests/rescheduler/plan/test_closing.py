@@ -99,6 +99,19 @@ def test_nodes_are_closed_in_the_order_of_their_saving() -> None:
     assert [sorted(one.boots) for one in order] == [[], [], [], ["new"], ["new"]]
 
 
+def test_of_nodes_that_save_alike_the_one_with_fewest_pods_is_first() -> None:
+    """Its workloads move side by side, and still each move takes its part of the time."""
+    before = cluster(
+        [node("a"), node("b"), node("c"), node("home")],
+        deployed("web", ["a", "b", "c"], cpu=100),
+        deployed("api", ["a", "c"], cpu=100),
+        deployed("db", ["a"], cpu=100),
+    )
+    to = {pod.key: "home" for pod in before.pods}
+    plan = plan_for(before, offers(), to=to, delete=["a", "b", "c"])
+    assert [one.node for one in closings_of(plan, route_of(plan))] == ["b", "c", "a"]
+
+
 async def test_a_node_is_booted_only_when_those_that_need_it_are_next() -> None:
     """While the first nodes are emptied into room that is there, no machine is paid for that is needed later."""
     names = [f"n{n}" for n in range(4)]

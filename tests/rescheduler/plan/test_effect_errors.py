@@ -23,15 +23,17 @@ from kinema_rescheduler.providers.base import Provider
 
 
 class Flaky(MemoryWriter):
-    """Cannot be reached, or refuses, so many times for one kind of step."""
+    """Cannot be reached, or refuses, so many times for one kind of step, of one workload if it is named."""
 
-    def __init__(self, world: World, kind: str, error: TransientError | PermanentError, times: int) -> None:
+    def __init__(
+        self, world: World, kind: str, error: TransientError | PermanentError, times: int, *, of: str = ""
+    ) -> None:
         super().__init__(world.memory, after=world.look)
-        self.kind, self.error, self.times = kind, error, times
+        self.kind, self.error, self.times, self.of = kind, error, times, of
 
     async def perform(self, order: Order) -> Made:
         """Fail first."""
-        if order.step.kind == self.kind and self.times > 0:
+        if order.step.kind == self.kind and self.of in order.step.id and self.times > 0:
             self.times -= 1
             raise self.error
         return await super().perform(order)
@@ -109,14 +111,15 @@ async def test_missing_right_ends_the_plan_without_a_storm(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason", "planned"), [("surge-up", "refused", fragmented_plan), ("roll", "held", two_rolls_plan)]
+    ("kind", "reason", "planned", "of"),
+    [("surge-up", "refused", fragmented_plan, "/cart/"), ("roll", "held", two_rolls_plan, "")],
 )
 async def test_a_workload_that_may_not_be_written_is_left_alone(
-    kind: str, reason: str, planned: Callable[[], tuple[Cluster, Plan]]
+    kind: str, reason: str, planned: Callable[[], tuple[Cluster, Plan]], of: str
 ) -> None:
     """What an admission rule or its owner forbids of one workload stops no other: the plan goes on without it."""
     world = World(*planned())
-    world.writer = Flaky(world, kind, PermanentError(reason, "not this one"), 1)
+    world.writer = Flaky(world, kind, PermanentError(reason, "not this one"), 1, of=of)
     world._service = world._new_service()
     end = await world.completes()
     skipped = [name for name, why in world.verdicts().items() if why == reason]

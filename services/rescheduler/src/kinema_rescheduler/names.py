@@ -105,6 +105,10 @@ REPLAN: Final = "replan"
 """Verdict: the plan ends after the moves under way, and what remains is planned again."""
 
 
+NEVER_READY: Final = "pods-never-ready"
+"""Why a workload is left alone whose new pods are not Ready in time."""
+
+
 ROLL_STUCK: Final = "roll-stuck"
 """Why a workload is left alone whose rolling update gets no further: the rest of a plan is planned without it."""
 

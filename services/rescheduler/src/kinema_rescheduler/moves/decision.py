@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import structs
 
-from kinema_core.events import Pod, Step
+from kinema_core.events import Pod, Step, Strategy
 from kinema_core.model.checker.free_places import FreePlaces
 from kinema_core.model.checker.view import view_of
 from kinema_core.model.mobility import MobilityOptions
@@ -15,7 +15,7 @@ from kinema_core.model.strategy import annotations_of
 from kinema_core.model.vocabulary import STEERING, forbids
 from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.workloads import WorkloadMoves
-from kinema_rescheduler.names import skip_id, unit_id
+from kinema_rescheduler.names import NEVER_READY, ROLL_STUCK, skip_id, unit_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext
 
 HARMLESS: Final = frozenset(
@@ -84,18 +84,38 @@ def elsewhere(ctx: ExecutionContext, pod: Pod) -> bool:
 
 
 def never_ready(
-    ctx: ExecutionContext, movers: WorkloadMoves, detail: str, *, reason: str = "pods-never-ready"
+    ctx: ExecutionContext, movers: WorkloadMoves, detail: str, *, reason: str = NEVER_READY
 ) -> MoveDecision:
     """Leave a workload alone whose new pods are not Ready in time; the rest of the plan goes on.
 
-    A node that was booted for the plan and on which no pod is Ready may be the cause: no other pod is to wait for it.
+    A node that was booted for the plan and on which no pod is Ready may be the cause: then no other pod is to wait for
+    it.
     """
     bodies = skip(ctx, movers, reason, detail).bodies
     waiting = {pod.node for pod in movers.pods if pod.node is not None and not pod.ready}
     for name in sorted(waiting & ctx.coming.keys()):
-        if not any(pod.ready for pod in ctx.evictable.get(name, ())):
+        if _is_suspect(ctx, movers.key, name):
             bodies += ctx.do_without(name, reason, f"no pod on node {name} is Ready; {movers.key}: {detail}")
     return MoveDecision(bodies)
+
+
+def _is_suspect(ctx: ExecutionContext, workload: str, node: str) -> bool:
+    """Return whether a booted node, rather than the workload, may be why pods are not Ready there.
+
+    None is, and another workload's were not either, or none is left that can tell: only one whose pods run on until
+    those on the node are Ready may go there to find out.
+    """
+    if any(pod.ready for pod in ctx.evictable.get(node, ())):
+        return False
+    others: dict[str, Strategy] = {}
+    for place in ctx.coming[node]:
+        pod = ctx.alive.get(place.uid)
+        if pod is not None and (key := ctx.cluster.workload_key_of(pod)) != workload:
+            others[key] = place.strategy
+    verdicts = [ctx.execution.verdicts.get(skip_id(key)) for key in others]
+    if any(verdict is not None and verdict.reason in {NEVER_READY, ROLL_STUCK} for verdict in verdicts):
+        return True
+    return {strategy for key, strategy in others.items() if not ctx.skipped(key)} != {"surge"}
 
 
 def fail(ctx: ExecutionContext, movers: WorkloadMoves, reason: str, detail: str) -> MoveDecision:

@@ -40,7 +40,7 @@ def closings_of(plan: Plan, route: Route) -> tuple[Closing, ...]:
     By the first wave in which a pod leaves; nodes with pods of rolling updates later, since these come last. Among
     equals empty ones first, then the one that saves most for the time that it takes, less what has yet to be booted for
     it. Workloads move side by side and the pods of one after another: the one with most pods on a node decides how long
-    that takes.
+    that takes. Where that is the same, the node with fewest pods: all moves share the API server.
     """
     booted = {node.name: _price(node.usd_per_hour) for node in plan.nodes if node.action == "boot"}
     prices = {node.name: _price(node.usd_per_hour) for node in plan.nodes if node.action == "delete"}
@@ -57,14 +57,13 @@ def closings_of(plan: Plan, route: Route) -> tuple[Closing, ...]:
         moves[place.source][place.pod.rpartition("-")[0]] += 1  # by the set that made them
         if place.strategy == "rolling":
             rolling.add(place.source)
-    rounds = {name: max(found.values(), default=0) for name, found in moves.items()}
     groups: dict[tuple[int, bool], list[str]] = {}
     for name in sorted(prices):
         groups.setdefault((min(waves[name], default=0), name in rolling), []).append(name)
     order: list[str] = []
     paid: set[str] = set()
     for key in sorted(groups):
-        order += _by_saving(groups[key], prices, booted, targets, rounds, paid)
+        order += _by_saving(groups[key], prices, booted, targets, moves, paid)
     return tuple(
         Closing(name, min(waves[name], default=0), frozenset(waves[name]), frozenset(targets[name])) for name in order
     )
@@ -79,7 +78,7 @@ def _by_saving(
     prices: Mapping[str, int],
     booted: Mapping[str, int],
     targets: Mapping[str, set[str]],
-    rounds: Mapping[str, int],
+    moves: Mapping[str, Counter[str]],
     paid: set[str],
 ) -> list[str]:
     """Return the names, greedily by saving for the time; notes in `paid` what is booted for them."""
@@ -89,8 +88,9 @@ def _by_saving(
         for boot in targets[name] - paid:
             users.setdefault(boot, []).append(name)
 
-    def rank(name: str) -> tuple[bool, float, str]:
-        return rounds[name] > 0, (missing[name] - prices[name]) / (_FIXED_ROUNDS + rounds[name]), name
+    def rank(name: str) -> tuple[bool, float, int, str]:
+        rounds, pods = max(moves[name].values(), default=0), moves[name].total()
+        return rounds > 0, (missing[name] - prices[name]) / (_FIXED_ROUNDS + rounds), pods, name
 
     order: dict[str, None] = {}
     queue = [rank(name) for name in missing]
