@@ -47,14 +47,11 @@ RUN --mount=type=cache,target=/root/.cache/uv \
     && /uv/bin/uv export --locked --no-dev --quiet --format cyclonedx1.5 $(cat /selection) \
        | sed -E '/"(serialNumber|timestamp)":/d' > /opt/kinema/sbom.cdx.json
 # The kernels are compiled for any processor of the architecture: an image runs on other machines than this one. They are
-# kept by all that they are made of: two images have them, and most changes leave them as they are.
+# kept beside the images: two have them, and most changes leave them as they are.
 ENV NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES=""
 RUN --mount=type=cache,target=/root/.cache/kernels,sharing=locked \
-    package=$(find /opt/kinema/lib -maxdepth 3 -name kinema_optimizer); if [ -n "${package}" ]; then \
-      made=/root/.cache/kernels/$( (/opt/kinema/bin/python -VV; cat uv.lock; find "${package}" -name '*.py' | sort | xargs cat) \
-        | sha256sum | cut -c-16) \
-      && NUMBA_CACHE_DIR=${made} /opt/kinema/bin/python -m kinema_optimizer.search.kernels \
-      && cp -R "${made}" "${package}/columns/__pycache__/kernels"; fi
+    if [ -n "$(find /opt/kinema/lib -maxdepth 3 -name kinema_optimizer)" ]; then \
+      NUMBA_CACHE_DIR=/root/.cache/kernels /opt/kinema/bin/python -m kinema_optimizer.search.kernels; fi
 # No tests, and nothing that differs from build to build: uv notes the time, a copied folder has that of its source.
 RUN find /opt/kinema -depth -type d \( -name tests -o -name test \) -path '*/site-packages/*' -exec rm -rf {} + \
     && find /opt/kinema -name uv_cache.json -delete \

@@ -25,7 +25,7 @@ help: ## list the verbs
 .venv/.ready: pyproject.toml uv.lock $(MEMBERS) | $(filter .tools/bin/uv,$(UV))
 	$(UV) sync --locked --quiet --compile-bytecode # else each first command spends its time limit on this
 	.venv/bin/python -m compileall -q $(addsuffix src,$(dir $(MEMBERS)))
-	.venv/bin/python -m kinema_optimizer.search.kernels # compiles, half a minute once
+	.venv/bin/python -m kinema_optimizer.search.kernels # compiles, a minute once per machine
 	touch $@
 
 demo: .venv/.ready ## the whole pipeline on this machine; leaves out/demo/

@@ -68,3 +68,23 @@ def test_an_edit_of_one_file_reaches_the_kernels_of_others(tmp_path: Path) -> No
         environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
         ran = subprocess.run(call, env=environment, capture_output=True, text=True, check=True)
         assert ran.stdout == f"{7 * factor}\n"
+
+
+def test_compiled_code_is_copied_into_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation has it for all its users, and nothing that was compiled from other sources."""
+    kept, package = tmp_path / "cache", tmp_path / "columns" / "__pycache__" / "kernels"
+    monkeypatch.setattr(compiled, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(compiled, "cache_directory", lambda: kept)
+    for name in (Path(compiled._mark()).stem, "kernels-of-others"):
+        (kept / name).mkdir(parents=True)
+        (kept / name / "code").touch()
+    (package / "kernels-of-before").mkdir(parents=True)
+    compiled.install_compiled()
+    assert [path.name for path in package.iterdir()] == ["kernels-of-before"]  # they are not compiled yet
+    compiled.note_compiled()
+    compiled.install_compiled()
+    found = sorted(str(path.relative_to(package)) for path in package.rglob("*") if path.is_file())
+    assert found == sorted([compiled._mark(), f"{Path(compiled._mark()).stem}/code"])
+    monkeypatch.undo()
+    monkeypatch.setattr(compiled, "_PACKAGE", tmp_path)
+    assert compiled.cache_directory.__wrapped__() == package

@@ -149,9 +149,9 @@ def test_compiled_code_is_kept_where_that_is_possible(tmp_path: Path, monkeypatc
     ways = [file / "package", tmp_path / "home", tmp_path / "temporary"]
     find = compiled.cache_directory.__wrapped__
     monkeypatch.setattr(compiled, "_PACKAGE", tmp_path)  # it came without compiled kernels
-    monkeypatch.setattr(compiled, "_directories", lambda _: iter(ways))
+    monkeypatch.setattr(compiled, "_directories", lambda: iter(ways))
     assert find() == ways[1]
-    monkeypatch.setattr(compiled, "_directories", lambda _: iter(ways[:1]))
+    monkeypatch.setattr(compiled, "_directories", lambda: iter(ways[:1]))
     assert find() is None
     monkeypatch.setattr(compiled, "cache_directory", lambda: None)
     assert not compiled.is_compiled()

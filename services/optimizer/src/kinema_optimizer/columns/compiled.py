@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shutil
 import sys
 import tempfile
 import threading
@@ -85,6 +86,10 @@ def __getattr__(name: str) -> type:
     from numba.core.caching import UserProvidedCacheLocator  # noqa: PLC0415 - as above
 
     class Stamped(UserProvidedCacheLocator):
+        @classmethod
+        def get_suitable_cache_subpath(cls, _py_file: str) -> str:
+            return Path(_mark()).stem  # wherever the sources are: another clone of them needs no other code
+
         def get_source_stamp(self) -> bytes:
             return STAMP
 
@@ -117,22 +122,35 @@ def note_compiled() -> None:
 def cache_directory() -> Path | None:
     """Return where compiled code is kept; None: nowhere.
 
-    In the package, also where it is read-only and came with compiled kernels; else in `NUMBA_CACHE_DIR`, else in a
-    directory of the user.
+    In the package where it came with compiled kernels; else in `NUMBA_CACHE_DIR`, else in a directory of the user, which
+    all installations share.
     """
-    package = _PACKAGE / "columns" / "__pycache__" / "kernels"
-    if (package / _mark()).exists():
-        return package
-    return next((one for one in _directories(package) if _is_writable(one)), None)
+    if (_packaged() / _mark()).exists():
+        return _packaged()
+    return next((one for one in _directories() if _is_writable(one)), None)
 
 
-def _directories(package: Path) -> Iterator[Path]:
+def install_compiled() -> None:
+    """Copy the compiled code into the package, if this user may write there: all its users find it then."""
+    directory, package = cache_directory(), _packaged()
+    if directory is None or directory == package or not is_compiled() or not _is_writable(package):
+        return
+    shutil.rmtree(package)  # what was compiled from other sources
+    shutil.copytree(directory / Path(_mark()).stem, package / Path(_mark()).stem)
+    (package / _mark()).touch()
+
+
+def _packaged() -> Path:
+    return _PACKAGE / "columns" / "__pycache__" / "kernels"
+
+
+def _directories() -> Iterator[Path]:
     given = os.environ.get("NUMBA_CACHE_DIR")
     if given:
         yield Path(given)
         return
-    yield package
     yield Path("~/.cache/kinema/kernels").expanduser()
+    yield _packaged()
     yield Path(tempfile.gettempdir()) / f"kinema-kernels-{os.getuid()}"
 
 
@@ -149,7 +167,8 @@ def _is_writable(directory: Path) -> bool:
 @cache
 def _mark() -> str:
     """Return the name of the file that says so: another one for other sources, versions and processors."""
-    key = hashlib.sha256(repr((version("numba"), sys.version, platform.machine(), _processor())).encode() + STAMP)
+    made_by = version("numba"), version("llvmlite"), sys.version, platform.machine(), _processor()
+    key = hashlib.sha256(repr(made_by).encode() + STAMP)
     return f"kernels-{key.hexdigest()[:16]}.compiled"
 
 

@@ -1,6 +1,6 @@
 """All compiled loops of the search.
 
-numba compiles them once per machine, in half a minute; `columns.compiled` says where to. An installation runs
+numba compiles them once per machine, in a minute; `columns.compiled` says where to. An installation runs
 `python -m kinema_optimizer.search.kernels` to have them compiled. Where that was not done, another process does it
 while plans are made without them.
 """
@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from kinema_optimizer.columns.compiled import is_compiled, note_compiled
+from kinema_optimizer.columns.compiled import install_compiled, is_compiled, note_compiled
 from kinema_optimizer.columns.knapsack import knapsack_dual_bound, knapsack_duals
 from kinema_optimizer.columns.knapsack_exact import exact_knapsack
 from kinema_optimizer.columns.pricing import SubproblemArrays, price_bin, price_bins
@@ -62,3 +62,4 @@ def ready() -> bool:
 
 if __name__ == "__main__":
     warm(3)
+    install_compiled()
