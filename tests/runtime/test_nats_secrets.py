@@ -68,14 +68,16 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         server.stop()
 
 
-async def test_both_sides_show_a_certificate(secured: Secured) -> None:
-    """A client whose authority, certificate, key and server name are right connects, also by nats://."""
+async def test_both_sides_show_a_certificate(secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
+    """A client whose authority, certificate, key and server name are right connects, also by nats://, without a word."""
     admin = {"nats_user": "admin", "nats_password": PASSWORDS["admin"]}
     await setup(secured.settings(**admin), Layout(clusters=("c1",)))
     for url in (secured.settings().nats_url, secured.server.url):
         bus = await connect(secured.settings(nats_url=url))
         assert await bus.head("LOG") == 0
         await bus.close()
+    await asyncio.sleep(0.1)  # until the transports are closed
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ each attempt to connect; a file that is being replaced just then counts as it wa
 
 from __future__ import annotations
 
+import logging
 import re
 import ssl
 from collections.abc import Iterator
@@ -40,6 +41,11 @@ class SecretError(OSError):
     """A secret cannot be used for this attempt to connect; the text names its setting and what to do."""
 
 
+def _concerns_users(record: logging.LogRecord) -> bool:
+    """Leave out what asyncio warns of each time that a connection of nats-py with TLS ends: nothing is wrong then."""
+    return not record.getMessage().startswith("returning true from eof_received()")
+
+
 def is_unauthorized(error: str) -> bool:
     """Return whether the broker does not accept the user."""
     return any(sign in error.lower() for sign in ("authorization violation", "authentication"))
@@ -55,6 +61,7 @@ class BrokerClient(Client):
 
     def __init__(self) -> None:
         super().__init__()
+        logging.getLogger("asyncio").addFilter(_concerns_users)
         self._runtime = RuntimeSettings(cluster="none")
         self._secret = ""
         self._context: ssl.SSLContext | None = None
