@@ -21,6 +21,21 @@ _TOKEN_SECONDS: Final = 24 * 3600
 _GROUP: Final = "rbac.authorization.k8s.io"
 
 
+class _Socket(ssl.SSLSocket):
+    """Closes itself where a server that dies resets the connection before TLS begins.
+
+    CPython looks for that by this call as it makes the socket, and leaves open what it then gives to nobody.
+    """
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        """Receive."""
+        try:
+            return super().recv(buflen, flags)
+        except ConnectionError:
+            self.close()
+            raise
+
+
 class RefusedError(Exception):
     """The API server answered with an error: `status` is its HTTP code, `body` the Status object."""
 
@@ -110,7 +125,9 @@ class Access:
 
     def tls(self) -> ssl.SSLContext:
         """Trust for this server alone."""
-        return ssl.create_default_context(cafile=str(self.authority))
+        context = ssl.create_default_context(cafile=str(self.authority))
+        context.sslsocket_class = _Socket
+        return context
 
     def write_kubeconfig(self, path: Path, *, name: str = "kinema-cluster") -> Path:
         """Write a kubeconfig (JSON, which is YAML) whose only context is `name`; give its path."""
