@@ -37,8 +37,9 @@ docs-images: demo ## draw docs/images/plan.png from the demo; needs Chromium or 
 quick: .venv/.ready ## unit and property tests that need no server, a minute and a half on two processors
 	.venv/bin/python -m pytest -q -m "not slow and not connected and not pipeline and not cluster" -n 2
 
+# Processes: more than processors, since many tests wait for a clock or a server.
 test: .venv/.ready controlplane ## every test that this machine can run; says what it leaves out and why
-	.venv/bin/python -m pytest -q -m "not connected and not pipeline and not cluster and not long and not containers" -n 2
+	.venv/bin/python -m pytest -q -m "not connected and not pipeline and not cluster and not long and not containers" -n 3
 	.venv/bin/python -m pytest -q -m "(connected or pipeline or cluster) and not faults and not long and not containers" -n 5 --dist loadscope --no-loadscope-reorder \
 	  $$(grep -rlE --include='*.py' 'mark\.(connected|pipeline|cluster)\b' tests | sed 's,/conftest\.py$$,,' | sort)
 	@echo "left out: tests marked faults or long, which take minutes each on a real control plane: make faults; and those in containers: make containers"

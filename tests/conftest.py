@@ -37,6 +37,7 @@ LONGEST = (
     "tests/e2e/",
     "tests/observer/adapters/test_real.py",
     "tests/rescheduler/",
+    "tests/contract/",
     "tests/pipeline/",
     "tests/optimizer/process/test_shared_search.py",
     "tests/runtime/test_crash_points.py",
