@@ -69,7 +69,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 async def test_both_sides_show_a_certificate(secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
-    """A client whose authority, certificate, key and server name are right connects, also by nats://, without a word."""
+    """A client whose authority, certificate, key and server name are right connects without a word, also by nats://."""
     admin = {"nats_user": "admin", "nats_password": PASSWORDS["admin"]}
     await setup(secured.settings(**admin), Layout(clusters=("c1",)))
     for url in (secured.settings().nats_url, secured.server.url):

@@ -11,10 +11,18 @@ from msgspec.structs import replace
 from tests.rescheduler.harness import ALL_AT_ONCE, World
 from tests.rescheduler.memory_cluster import Pace
 from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, rolling_plan, small_plan
-from tests.support.builders import NOW, ClusterObject, cluster, deployed, node, offer, offers, stateful
+from tests.support.builders import NOW, cluster, deployed, node, offer, offers, stateful
 from tests.support.plans import plan_for
 
-from kinema_core.events import ExecutionAborted, ExecutionCompleted, Node, StepFailed, StepStarted, is_unfinished
+from kinema_core.events import (
+    ClusterObject,
+    ExecutionAborted,
+    ExecutionCompleted,
+    Node,
+    StepFailed,
+    StepStarted,
+    is_unfinished,
+)
 from kinema_rescheduler.errors import PermanentError
 from kinema_rescheduler.kubernetes.cluster import Order
 from kinema_rescheduler.names import DISRUPTED

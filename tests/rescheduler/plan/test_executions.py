@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.rescheduler.harness import World
 from tests.rescheduler.plans_in_memory import fragmented_plan, rolling_plan, room_for_pending, two_targets
-from tests.support.builders import cluster, deployed, node, offers
+from tests.support.builders import cluster, deployed, node, offers, stateful
 from tests.support.plans import plan_for
 
 from kinema_core.events import StepStarted
@@ -97,15 +97,43 @@ async def test_victims_go_to_their_planned_targets() -> None:
 
 
 async def test_larger_pods_move_first_and_no_more_than_allowed_at_once() -> None:
-    """With one move at a time the workload with the larger pods begins."""
-    world = World(*fragmented_plan(), limits=Limits(max_parallel_moves=1, max_closed_nodes="100%"))
-    await world.completes()
-    started = [
-        event.body.step.target
-        for event in world.log()
-        if isinstance(event.body, StepStarted) and event.body.step.kind == "prefer-nodes"
-    ]
+    """With one move at a time the workload with the larger pods begins, of those on a node."""
+    before = cluster(
+        node("n1"),
+        node("n2"),
+        deployed("cart", ["n1", "n1"], cpu=200),
+        deployed("web", ["n1"], cpu=300),
+        stateful("db", ["n1", "n2"], cpu=500),
+    )
+    plan = plan_for(before, offers(), to={pod.key: "n2" for pod in before.pods}, delete=["n1"])
+    world = World(before, plan, limits=Limits(max_parallel_moves=1))
+    await world.completes("n2")
+    started = [intent.step.target for intent in world.intents("prefer-nodes")]
     assert list(dict.fromkeys(started)) == ["StatefulSet/shop/db", "Deployment/shop/web", "Deployment/shop/cart"]
+
+
+async def test_the_node_that_was_closed_first_is_emptied_first() -> None:
+    """Nodes that are closed together are not all emptied at the end: the first is gone before a pod leaves the last."""
+    before = cluster(
+        node("n1"),
+        node("n2"),
+        node("n3"),
+        deployed("small", ["n1", "n2"], cpu=100),
+        deployed("large", ["n2"], cpu=500),
+        deployed("web", ["n1", "n2"], cpu=300),
+    )
+    plan = plan_for(before, offers(), to={pod.key: "n3" for pod in before.pods}, delete=["n1", "n2"])
+    world = World(before, plan, limits=Limits(max_parallel_moves=1, max_closed_nodes="100%"))
+    await world.completes("n3")
+    assert [intent.step.target for intent in world.intents("taint")] == ["n1", "n2"]
+    left = [before.pods_by_uid[uid] for intent in world.intents("prefer-nodes") for uid in intent.step.pods]
+    assert [(pod.node, pod.owner.name if pod.owner else "") for pod in left] == [
+        ("n1", "web-rs"),
+        ("n1", "small-rs"),
+        ("n2", "large-rs"),
+        ("n2", "web-rs"),
+        ("n2", "small-rs"),
+    ]
 
 
 @pytest.mark.parametrize(

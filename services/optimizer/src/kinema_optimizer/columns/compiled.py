@@ -122,7 +122,7 @@ def note_compiled() -> None:
 def cache_directory() -> Path | None:
     """Return where compiled code is kept; None: nowhere.
 
-    In the package where it came with compiled kernels; else in `NUMBA_CACHE_DIR`, else in a directory of the user, which
+    In the package where it came with compiled kernels; else in `NUMBA_CACHE_DIR`, else in a directory of the user that
     all installations share.
     """
     if (_packaged() / _mark()).exists():

@@ -102,8 +102,8 @@ def never_ready(
 def _is_suspect(ctx: ExecutionContext, workload: str, node: str) -> bool:
     """Return whether a booted node, rather than the workload, may be why pods are not Ready there.
 
-    None is, and another workload's were not either, or none is left that can tell: only one whose pods run on until
-    those on the node are Ready may go there to find out.
+    None is, and another workload's were not either, or none is left to find out by: only one whose pods run on until
+    those on the node are Ready may go there for that.
     """
     if any(pod.ready for pod in ctx.evictable.get(node, ())):
         return False

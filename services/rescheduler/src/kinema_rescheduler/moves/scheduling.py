@@ -207,8 +207,9 @@ def _begin(
     *,
     later: bool,
 ) -> list[MoveDecision]:
-    """Begin moves, larger pods first, until slots or room are used up; `later`: more waves are to come.
+    """Begin moves until slots or room are used up; `later`: more waves are to come.
 
+    First those from the node that was closed first, so that it is gone soon, and larger pods before smaller ones.
     Rolling updates come last in their wave, when all its nodes are closed: their pods go where the scheduler puts them,
     not where the plan says, and would take the room of those that are steered. Those of later waves may wait for the
     room that a rolling update frees.
@@ -221,7 +222,7 @@ def _begin(
         return []
     decisions: list[MoveDecision] = []
     slots = ctx.limits.max_parallel_moves - len(running)
-    for item in sorted(idle, key=_larger_first):
+    for item in sorted(idle, key=lambda item: _turn(ctx, item)):
         if slots <= 0:
             break
         decisions.append(_begin_one(ctx, room, item, later=later))
@@ -229,9 +230,9 @@ def _begin(
     return decisions
 
 
-def _larger_first(item: WorkloadMoves) -> tuple[int, int, str]:
-    requests = _requests(item)
-    return (*_size(requests), item.key)
+def _turn(ctx: ExecutionContext, item: WorkloadMoves) -> tuple[int, int, int, str]:
+    first = min(map(ctx.turn_of, item.victims), default=0)
+    return (first, *_size(_requests(item)), item.key)
 
 
 def _size(requests: Amounts) -> tuple[int, int]:
@@ -524,7 +525,7 @@ def _begin_unit(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later
 
     While later waves count on what is free, or pods are leaving the planned node, no pod goes elsewhere.
     """
-    target = min((item.targets[pod.uid] for pod in item.victims if pod.uid in item.targets), default="")
+    target = next((item.targets[pod.uid] for pod in item.victims if pod.uid in item.targets), "")
     if ctx.awaited.get(target):
         return WAIT
     if target in ctx.route.temporary and target not in ctx.mobility.open_nodes:

@@ -25,7 +25,7 @@ class WorkloadMoves:
     pods: tuple[Pod, ...]
     """All its living pods, by key."""
     victims: tuple[Pod, ...]
-    """Those that have to leave, by key."""
+    """Those that have to leave, in the order in which their nodes are closed."""
     targets: Mapping[str, str]
     """Planned node by victim uid, the next stop where it makes any; a victim that the plan does not know is missing."""
     waves: Mapping[str, int]
@@ -96,7 +96,7 @@ def _movers(
         workload=ctx.cluster.workload(key),
         strategy="rolling" if rolling else _strategy(ctx, key, victims, places),
         pods=tuple(sorted(pods, key=lambda pod: pod.key)),
-        victims=tuple(sorted(victims, key=lambda pod: pod.key)),
+        victims=tuple(sorted(victims, key=lambda pod: (ctx.turn_of(pod), pod.key))),
         targets={uid: leg.to for uid, leg in legs.items() if leg.to not in without},
         waves={pod.uid: legs[pod.uid].wave if pod.uid in legs else ctx.route.unplanned for pod in victims},
         requests=requests,

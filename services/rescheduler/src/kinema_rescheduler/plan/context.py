@@ -149,6 +149,15 @@ class ExecutionContext:
         return closings_of(self.plan, self.route)
 
     @cached_property
+    def turns(self) -> Mapping[str, int]:
+        """Return the place of each of them in that order, by name."""
+        return {one.node: turn for turn, one in enumerate(self.closings)}
+
+    def turn_of(self, pod: Pod) -> int:
+        """Return when the node of a pod is closed; pods of nodes that stay come last."""
+        return self.turns.get(pod.node or "", len(self.turns))
+
+    @cached_property
     def to_close(self) -> tuple[Closing, ...]:
         """Return those that have yet to be closed: they are there, may go by the rules of now, and can be emptied."""
         return tuple(
