@@ -82,3 +82,24 @@ def test_wrong_guesses_of_what_pods_are_worth_change_no_optimum(times: float) ->
     chosen, *_ = generation.dive()
     assert chosen is not None
     assert (sum(one.counts for one in chosen) >= subproblem.demand).all()
+
+
+def test_a_beam_that_widens_ends_where_a_wide_one_does() -> None:
+    """Narrow fillings come first, and those that only a wide beam finds at the end."""
+    random = np.random.default_rng(0)
+    n = 30
+    requests = random.integers(50, 900, size=(n, 3))
+    nobody, demand = np.zeros(n, dtype=np.int64), random.integers(1, 40, size=n)
+    rooms = [np.array([2000, 3000, 1500]), np.array([4000, 2500, 3500])]
+    bins = tuple(
+        Bin(float(room.sum()), room, np.minimum((room // requests).min(axis=1), demand), nobody, nobody, UNLIMITED, {})
+        for room in rooms
+    )
+    subproblem = Subproblem(requests, demand, np.zeros(n), bins, (), requests.sum(axis=1) * 1.1)
+    paid = []
+    for width in (4, 1024):
+        generation = ColumnGeneration(subproblem, width=width)
+        generation.improve(1000, widest=1024)
+        assert generation.width == 1024
+        paid.append(generation.prices() @ demand)
+    assert paid[0] == pytest.approx(paid[1], rel=1e-3)

@@ -149,7 +149,7 @@ def _directories() -> Iterator[Path]:
     if given:
         yield Path(given)
         return
-    yield Path("~/.cache/kinema/kernels").expanduser()
+    yield Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kinema" / "kernels"
     yield _packaged()
     yield Path(tempfile.gettempdir()) / f"kinema-kernels-{os.getuid()}"
 

@@ -112,7 +112,8 @@ class ColumnGeneration:
     """Column generation for one subproblem: `add` known columns, `improve` them, `dive` to whole ones."""
 
     subproblem: Subproblem
-    width: int = 48
+    width: int = 16
+    """States of the beam that fills a place, at first. A narrow one finds most columns in half of the time."""
     per_bin: int = 4
     every: int = 1
     """Of so many rounds one prices all places; the others those that gave columns last, where any still does."""

@@ -56,7 +56,7 @@ _OFFERED: Final = 24
 """Machines that a neighborhood may buy."""
 _PHASE: Final = "columns"
 _DIVE: Final = "dive"
-_WIDEST: Final = 800
+_WIDEST: Final = 1024
 """States of the beam when nothing less finds a column."""
 
 

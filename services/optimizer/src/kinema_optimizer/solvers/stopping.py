@@ -37,7 +37,7 @@ SHARES = {
     "soon": 0.4,
     "columns": 0.2,
     "dive": 0.45,
-    "proof": 0.2,
+    "proof": 0.4,
     "search": 0.15,
     "near": 0.65,
     "selection": 0.6,
