@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from typing import Any, Final
 
 from tests.controlplane.access import Access, RefusedError
@@ -84,12 +85,24 @@ def speak_again(access: Access, name: str) -> None:
     """Let a silent node's kubelet report again, its pods too; Ready within seconds."""
     access.request("DELETE", _LEASE.format(name))
     access.until(f"/api/v1/nodes/{name}", _is_usable)
-    # Pods of a node that is not Ready are marked so too. A kubelet would take that back, KWOK does not.
-    here = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name},status.phase%3DRunning"
-    for pod in access.request("GET", here)["items"]:
-        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}/status"
-        ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-        access.request("PATCH", path, ready, content_type="application/strategic-merge-patch+json")
+    # Pods of a node that is not Ready are marked so too. A kubelet would take that back, and end the pods that were
+    # deleted in the meantime; KWOK does neither.
+    for pod in access.request("GET", f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}")["items"]:
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+        if "deletionTimestamp" in pod["metadata"]:
+            _end(access, path)
+        elif pod["status"].get("phase") == "Running":
+            ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+            access.request("PATCH", f"{path}/status", ready, content_type="application/strategic-merge-patch+json")
+
+
+def _end(access: Access, pod: str) -> None:
+    """Delete a pod at once, if it is still there."""
+    try:
+        access.request("DELETE", pod, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
+    except RefusedError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
 
 
 def _is_usable(found: Any) -> bool:
