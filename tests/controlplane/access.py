@@ -24,7 +24,7 @@ _GROUP: Final = "rbac.authorization.k8s.io"
 class _Socket(ssl.SSLSocket):
     """Closes itself where a server that dies resets the connection before TLS begins.
 
-    CPython looks for that by this call as it makes the socket, and leaves open what it then gives to nobody.
+    CPython calls `recv` while it makes the socket. When that fails, it raises the error and never closes the socket.
     """
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:

@@ -89,10 +89,12 @@ def test_a_beam_that_widens_ends_where_a_wide_one_does() -> None:
     random = np.random.default_rng(0)
     n = 30
     requests = random.integers(50, 900, size=(n, 3))
-    nobody, demand = np.zeros(n, dtype=np.int64), random.integers(1, 40, size=n)
+    no_pods, demand = np.zeros(n, dtype=np.int64), random.integers(1, 40, size=n)
     rooms = [np.array([2000, 3000, 1500]), np.array([4000, 2500, 3500])]
     bins = tuple(
-        Bin(float(room.sum()), room, np.minimum((room // requests).min(axis=1), demand), nobody, nobody, UNLIMITED, {})
+        Bin(
+            float(room.sum()), room, np.minimum((room // requests).min(axis=1), demand), no_pods, no_pods, UNLIMITED, {}
+        )
         for room in rooms
     )
     subproblem = Subproblem(requests, demand, np.zeros(n), bins, (), requests.sum(axis=1) * 1.1)
