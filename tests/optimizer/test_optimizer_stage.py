@@ -149,6 +149,32 @@ async def test_a_workload_whose_moves_have_no_effect_stays_for_a_while(reason: s
     assert moved(later) == moved(free)
 
 
+@pytest.mark.parametrize("reason", ["pods-never-ready", "roll-stuck"])
+async def test_a_workload_whose_node_was_to_blame_may_move_again_once(reason: str) -> None:
+    """Its booted node is blamed later. Other reasons hold, other plans excuse nothing, and nothing is excused twice."""
+
+    def blamed(node: str, plan: str = "p") -> Event:
+        detail = "no pod is Ready"
+        body = StepFailed(plan=plan, step=f"unfit/{node}", fencing=1, reason=reason, detail=detail, retry=False)
+        return event(body, 7)
+
+    def held(found: Plan | NoPlanFound) -> set[str]:
+        assert isinstance(found, Plan)
+        return {item.pod.rpartition("-")[0] for item in found.held if item.code == "refused"}
+
+    stage, state = optimizer(), fragmented()
+    stage.recall(gave_up("Deployment/shop/cart", reason))
+    stage.recall(gave_up("StatefulSet/shop/db"))
+    assert held(await answered(stage, forecasts(), state)) == {"shop/cart", "shop/db"}
+    stage.recall(blamed("kinema-1", "another"))
+    assert held(await answered(stage, forecasts(), state)) == {"shop/cart", "shop/db"}
+    stage.recall(blamed("kinema-1"))
+    assert held(await answered(stage, forecasts(), state)) == {"shop/db"}
+    stage.recall(gave_up("Deployment/shop/cart", reason))
+    stage.recall(blamed("kinema-2"))
+    assert held(await answered(stage, forecasts(), state)) == {"shop/cart", "shop/db"}
+
+
 def test_refusals_are_forgotten_once_they_no_longer_hold() -> None:
     """What is remembered of refusals is bounded by those of the last `refused_seconds`, however many there were."""
     known = Refusals()

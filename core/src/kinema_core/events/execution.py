@@ -82,6 +82,8 @@ class StepSucceeded(Body, frozen=True, kw_only=True):
 
 SKIPPED: Final = "skip/"
 """Beginning of the step of a `step-failed` that leaves a workload alone; the workload's key follows."""
+UNFIT: Final = "unfit/"
+"""The same of one that gives a booted node back; the node's name follows."""
 
 
 class StepFailed(Body, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import re
 from hashlib import sha256
 from typing import Final
 
-from kinema_core.events import SKIPPED
+from kinema_core.events import SKIPPED, UNFIT
 from kinema_core.model import vocabulary
 
 DISRUPTED: Final = "kinema.io/disrupted"
@@ -125,9 +125,9 @@ def keep_id(node: str) -> str:
 
 def unfit_id(node: str) -> str:
     """Verdict: this booted node is no use to the plan."""
-    return f"unfit/{node}"
+    return f"{UNFIT}{node}"
 
 
 def is_verdict(step_id: str) -> bool:
     """Return whether a `step-failed` is a decision of the rescheduler, not the outcome of an effect."""
-    return step_id in {ABORT, REPLAN} or step_id.startswith((SKIPPED, "keep/", "unfit/"))
+    return step_id in {ABORT, REPLAN} or step_id.startswith((SKIPPED, "keep/", UNFIT))

@@ -29,6 +29,7 @@ _REASONS: Final = frozenset(
         "node-never-ready",
         "less-allocatable",
         "pods-never-ready",
+        "roll-stuck",
     }
 )
 """Failures that the next request of the same machine would meet again."""
