@@ -61,6 +61,6 @@ def test_the_bound_of_a_cluster_full_of_rules_is_sharper_and_below_every_plan() 
     assert covers_of(problem.relaxed.requests, demand, types)
     found = search(problem.packing, problem.relaxed, SearchOptions(workers=1), WorkStop(3))
     bound = lower_bound(problem.relaxed)
-    shares = solve_assignment_lp(problem.relaxed.requests, demand, types, rounds=12)
+    shares = solve_assignment_lp(problem.relaxed.requests, demand, types)
     without = prove_bound(problem.relaxed, shares.pod_price, shares.room_price, Bound(0, bound.proof, types, demand))
     assert without.value * 1.01 < bound.value <= found.cost

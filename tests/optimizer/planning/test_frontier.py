@@ -40,7 +40,7 @@ def solved(seed: int) -> tuple[Task, Plan]:
     return request.task(()), planned(start.cluster, start.offers, now=start.now, work=2, settings=settings)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, 3])
 def test_parts_are_the_cheapest_with_so_many_moves(seed: int) -> None:
     """All choices of nodes that stay as they are, tried one by one, have none that is cheaper."""
     task, plan = solved(seed)

@@ -23,7 +23,7 @@ _LIMITS = range(60, 360, 20)
 def running(problem: Instance) -> FirstPlans:
     """A cluster in which nobody waits, before anything was improved."""
     kinds = node_types(problem)
-    relaxation = solve_assignment_lp(problem.requests, problem.total, kinds, rounds=0)
+    relaxation = solve_assignment_lp(problem.requests, problem.total, kinds)
     context, prices = first_context(problem, kinds, relaxation), Prices(relaxation.guiding_price, problem.total)
     now = construct_as_is(problem, kinds, context.enemies, prices)
     return FirstPlans(

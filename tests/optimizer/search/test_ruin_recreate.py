@@ -1,12 +1,24 @@
-"""Ruin and recreate: nodes that were to be deleted are kept again where that spares moves."""
+"""Ruin and recreate: deleted nodes are kept again where that spares moves, and waste is concentrated."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.assemble import PodClass, assemble
+from benchmarks.machine_types import MachineType
 
 from kinema_optimizer.columns.generation import Bin, Subproblem, arrays_of
-from kinema_optimizer.problem.instance import UNLIMITED
+from kinema_optimizer.problem.instance import UNLIMITED, enemies_of
+from kinema_optimizer.problem.node_types import node_types
+from kinema_optimizer.problem.solution import NodeLoad
+from kinema_optimizer.search.neighborhood import (
+    ImprovementTask,
+    Neighborhood,
+    Replacement,
+    SearchContext,
+    improve,
+    is_better,
+)
 from kinema_optimizer.search.ruin_recreate import recreate
 
 _ROOM = np.array([4_000, 4_096], dtype=np.int64)
@@ -72,3 +84,37 @@ def test_a_node_is_kept_with_all_the_pods_that_cannot_leave_it() -> None:
     saved, places, held = begun_on_a_machine(a_task(3.0, a_place((0, 2), base=(2, 0))))
     assert (places, held) == ([0], [[0, 2]])
     assert saved == pytest.approx(12.0)
+
+
+def on_two_machines(*pods: int) -> tuple[SearchContext, Neighborhood, tuple[NodeLoad, ...]]:
+    """So many pods on each machine of one type, which has room for four and costs a dollar."""
+    problem = assemble(
+        ("cpu", "memory", "pods"),
+        [PodClass((1_000, 2**30, 1), sum(pods))],
+        [MachineType("m4", 1_000_000, (4_000, 4 * 2**30, 110))],
+    )
+    fits = node_types(problem).fits
+    context = SearchContext(problem, np.array([250_000.0]), np.zeros(1), (0,), fits, enemies_of(problem))
+    boots = tuple(NodeLoad(0, np.zeros(1, dtype=np.int64), np.array([count])) for count in pods)
+    return context, Neighborhood((), (), (), boots, {}), boots
+
+
+def test_of_equal_cost_the_nodes_with_concentrated_waste_are_better() -> None:
+    """Five pods as four and one rather than three and two, and not the other way round."""
+    context, spread, apart = on_two_machines(3, 2)
+    _, filled, together = on_two_machines(4, 1)
+    assert is_better(context, spread, Replacement({}, together))
+    assert not is_better(context, filled, Replacement({}, apart))
+    assert not is_better(context, spread, Replacement({}, apart))
+    found = improve(context, ImprovementTask(spread, deep=False, seed=(1,)))
+    assert found is not None
+    assert sorted(int(one.counts.sum()) for one in found.boots) == [1, 4]
+    assert improve(context, ImprovementTask(filled, deep=False, seed=(1,))) is None
+
+
+def test_nodes_that_cost_less_are_better_however_their_waste_is_spread() -> None:
+    """One machine for four pods instead of two, and never two instead of one."""
+    context, spread, apart = on_two_machines(3, 1)
+    _, alone, one = on_two_machines(4)
+    assert is_better(context, spread, Replacement({}, one))
+    assert not is_better(context, alone, Replacement({}, apart))

@@ -28,6 +28,8 @@ _SINGLE_CLASSES = 600
 """Up to so many classes each is a group by itself."""
 _DIRECTION_STEPS = 20
 """Steps from asking for nothing of a resource to asking for nothing else."""
+_ENTERING_ROUNDS = 12
+"""Rounds in which types and limits may enter."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,21 +56,20 @@ class AssignmentSolution:
 
 
 def solve_assignment_lp(
-    requests: Ints, demand: Ints, types: NodeTypes, *, rounds: int, rows: CoverRows = NO_ROWS
+    requests: Ints, demand: Ints, types: NodeTypes, rows: CoverRows = NO_ROWS
 ) -> AssignmentSolution:
-    """Solve the assignment LP; types may enter in so many rounds.
+    """Solve the assignment LP.
 
     Args:
         requests: (C, R).
         demand: (C,) pods to place, all of which some type holds.
         types: of nodes.
-        rounds: how often types and limits may enter; 0 leaves it at the types that sums of requests choose.
         rows: of whole nodes that pods need in any case.
     """
     model = _AssignmentLp(requests, demand, types, rows)
     try:
         model.add_types(_types_by_sums(requests, demand, types))
-        for left in range(rounds, -1, -1):
+        for left in range(_ENTERING_ROUNDS, -1, -1):
             model.solve()
             model.price_types()
             better = model.improving_types()

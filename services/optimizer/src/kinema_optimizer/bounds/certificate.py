@@ -148,8 +148,6 @@ def _most_of_pools(excess: dict[int, int], types: NodeTypes) -> int:
 
 _MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-4)
 """By how much prices are lowered so that rounding leaves them a certificate; the first that does is taken."""
-_ENTERING_ROUNDS = 12
-"""Rounds in which types of node may enter the relaxation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +186,7 @@ def lower_bound(problem: Instance, unplaced: Ints | None = None) -> Bound:
     if not demand.any() or not len(types.price):
         return free
     rows = rows_of(covers_of(problem.requests, demand, types), types)
-    found = solve_assignment_lp(problem.requests, demand, types, rounds=_ENTERING_ROUNDS, rows=rows)
+    found = solve_assignment_lp(problem.requests, demand, types, rows)
     given = credits_of(rows, found.cover_price, types.price)
     if given:
         free = replace(free, types=replace(types, price=less_credits(given, types)), credits=given)

@@ -31,13 +31,12 @@ from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED, Content, Instance, Solution, content, flaws
 from kinema_optimizer.problem.solution import NOTHING, NodeLoad, contents
 from kinema_optimizer.search.neighborhood import (
-    LEAST_SAVING,
     ImprovementTask,
     Neighborhood,
     Replacement,
     SearchContext,
     TaskPool,
-    saving,
+    is_better,
 )
 from kinema_optimizer.solvers.lp import Floats
 
@@ -298,7 +297,7 @@ class RemotePool:
         return [here[index] if one is None else one.replacement for index, one in enumerate(found)]
 
     def _check(self, context: SearchContext, task: ImprovementTask, data: bytes | None) -> TaskResult | None:
-        """Return the outcome in an answer; None unless it obeys every rule and costs less than the neighborhood."""
+        """Return the outcome in an answer; None unless it obeys every rule and is better than the neighborhood."""
         if data is None:
             return None
         try:
@@ -309,8 +308,8 @@ class RemotePool:
         if found.replacement is None:
             return found
         wrong = find_faults(context.problem, task.neighborhood, found.replacement)
-        if not wrong and saving(context, task.neighborhood, found.replacement) <= LEAST_SAVING:
-            wrong = ("a replacement does not cost less than its neighborhood",)
+        if not wrong and not is_better(context, task.neighborhood, found.replacement):
+            wrong = ("a replacement is no better than its neighborhood",)
         if wrong:
             _LOG.warning("answer refused", error=wrong[0])
         return None if wrong else found

@@ -92,7 +92,7 @@ def construct_keeping(problem: Instance, kinds: NodeTypes, enemies: Enemies, pri
     if wanted.any():
         known = prices.relaxation
         if known is None or (wanted != prices.demand).any():
-            known = solve_assignment_lp(problem.requests, wanted, market, rounds=0)
+            known = solve_assignment_lp(problem.requests, wanted, market)
         boots, rest = construct_nodes(problem.requests, wanted, market, known, enemies)
         left = left - wanted + rest
     return Incumbent(keep, changes, boots, left)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Final, Protocol
 
 import numpy as np
@@ -23,14 +23,12 @@ from kinema_optimizer.problem.arrays import Ints
 from kinema_optimizer.problem.instance import UNLIMITED, Instance, among
 from kinema_optimizer.problem.node_types import fits_in
 from kinema_optimizer.problem.solution import NOTHING, Incumbent, NodeLoad
-from kinema_optimizer.search.ruin_recreate import ruin_and_recreate
+from kinema_optimizer.search.ruin_recreate import LEAST_CONCENTRATION, LEAST_SAVING, ruin_and_recreate
 from kinema_optimizer.solvers.lp import Floats
 
 _ROUNDS = 20
 _WIDTH = 32
 _PRICE_ALL_EVERY = 3
-LEAST_SAVING = 0.5
-"""Micro-USD per hour by which a replacement has to be cheaper."""
 MOST_CLASSES: Final = 100
 """Classes of a neighborhood up to which column generation is worth its time."""
 _REFILLED_NODES: Final = 2400
@@ -54,6 +52,13 @@ class SearchContext:
     """(M, C) most pods of each class on a new machine."""
     enemies: Mapping[int, tuple[int, ...]]
     """Classes that may not share a node, by class."""
+
+    @cached_property
+    def staying(self) -> Floats:
+        """(E,) micro-USD per hour that the pods of each existing node are worth."""
+        stays = self.problem.stays
+        worth = stays.counts * self.pod_price[stays.classes]
+        return np.bincount(stays.node_of, weights=worth, minlength=len(self.problem.nodes)).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +104,28 @@ def saving(context: SearchContext, neighborhood: Neighborhood, replacement: Repl
     """Return by how much the replacement costs less than the neighborhood, micro-USD per hour, moves at their price."""
     before = _price(context, neighborhood.kept, (*neighborhood.changes, *neighborhood.boots))
     return before - _price(context, tuple(replacement.kept), (*replacement.kept.values(), *replacement.boots))
+
+
+def is_better(context: SearchContext, neighborhood: Neighborhood, replacement: Replacement) -> bool:
+    """Return whether the replacement costs less than the neighborhood, or the same with its waste concentrated."""
+    saved = saving(context, neighborhood, replacement)
+    if abs(saved) > LEAST_SAVING:
+        return saved > 0
+    before = _concentration(context, neighborhood.kept, neighborhood.changes, neighborhood.boots)
+    after = _concentration(context, tuple(replacement.kept), tuple(replacement.kept.values()), replacement.boots)
+    return after - before > LEAST_CONCENTRATION
+
+
+def _concentration(
+    context: SearchContext, kept: Sequence[int], changes: Sequence[NodeLoad], boots: Sequence[NodeLoad]
+) -> float:
+    """Return the sum of waste, each weighted by its share of a node's price, without nodes that stay in any case."""
+    problem = context.problem
+    at = np.array(kept, dtype=np.int64)
+    booted = np.array([one.machine for one in boots], dtype=np.int64)
+    price = np.concatenate([problem.node_price[at] * ~problem.node_fixed[at], problem.machine_price[booted]])
+    waste = np.maximum(_waste(context, at, changes, boots), 0.0)
+    return float((waste**2 / np.maximum(price, 1))[price > 0].sum())
 
 
 def _price(context: SearchContext, kept: Sequence[int], fillings: Sequence[NodeLoad]) -> float:
@@ -304,8 +331,9 @@ def select_neighborhoods(
     draw = np.random.default_rng(seed)
     kept, gone = np.flatnonzero(state.keep), np.flatnonzero(~state.keep)
     total = len(kept) + len(state.boots)
+    coming = [state.changes.get(e, NOTHING) for e in kept.tolist()]
     rank = np.empty(total)
-    rank[np.argsort(-_waste(context, state), kind="stable")] = np.arange(total)
+    rank[np.argsort(-_waste(context, kept, coming, state.boots), kind="stable")] = np.arange(total)
     extra = draw.permutation(gone)
     allowance = _allowance(context, state, neighborhoods)
     free = np.ones(total, dtype=bool)
@@ -368,23 +396,14 @@ def _limit_classes(context: SearchContext, state: Incumbent, kept: Ints, order: 
     return np.sort(np.array(chosen, dtype=np.int64))
 
 
-def _waste(context: SearchContext, state: Incumbent) -> NDArray[np.float64]:
+def _waste(
+    context: SearchContext, kept: Ints, changes: Sequence[NodeLoad], boots: Sequence[NodeLoad]
+) -> NDArray[np.float64]:
     """(kept + boots,): price of each node less what its pods are worth."""
-    problem = context.problem
-    staying = np.bincount(
-        problem.stays.node_of,
-        weights=problem.stays.counts * context.pod_price[problem.stays.classes],
-        minlength=len(problem.nodes),
-    )
-    new = np.zeros(len(problem.nodes))
-    for e, one in state.changes.items():
-        new[e] = one.counts @ context.pod_price[one.classes]
-    kept = np.flatnonzero(state.keep)
-    live = problem.node_price[kept] - staying[kept] - new[kept]
-    booted = [
-        float(problem.machine_price[one.machine]) - float(one.counts @ context.pod_price[one.classes])
-        for one in state.boots
-    ]
+    problem, priced = context.problem, context.pod_price
+    new = np.array([one.counts @ priced[one.classes] if one.classes.size else 0.0 for one in changes])
+    live = problem.node_price[kept] - context.staying[kept] - new
+    booted = [float(problem.machine_price[one.machine] - one.counts @ priced[one.classes]) for one in boots]
     return np.concatenate([live, np.array(booted)])
 
 
@@ -433,7 +452,7 @@ class ThreadPool:
 
 
 def improve(context: SearchContext, task: ImprovementTask) -> Replacement | None:
-    """Return a cheaper replacement, by tries that begin with the columns where the task is deep; None without one.
+    """Return a better replacement, by tries that begin with the columns where the task is deep; None without one.
 
     Column generation loses a percent or two where its columns are made whole; tries at its prices win a part of that
     back, also where nothing is saved yet.
@@ -447,4 +466,4 @@ def improve(context: SearchContext, task: ImprovementTask) -> Replacement | None
         subproblem = replace(subproblem, guess=prices)
         begun, tries = made or now, min(tries, _TRIES_AFTER_COLUMNS)
     replacement = local.replacement(ruin_and_recreate(subproblem, begun, tries=tries, seed=task.seed))
-    return replacement if saving(context, task.neighborhood, replacement) > LEAST_SAVING else None
+    return replacement if is_better(context, task.neighborhood, replacement) else None

@@ -4,6 +4,9 @@ Some nodes are emptied, the others filled again from their own pods and from tho
 left over goes to new nodes. One try takes a millisecond where column generation takes a second, which pays where hardly
 two pods are alike and a master program has a row for each of them. All of it is compiled (`recreate`) and releases the
 interpreter's lock while it runs.
+
+Of nodes that cost the same, those are better whose waste is concentrated: crumbs of room on a hundred nodes save
+nothing, and the same room on one node makes it a smaller machine.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from kinema_optimizer.columns.generation import Column, Subproblem, arrays_of
 from kinema_optimizer.columns.pricing import price_bin
 from kinema_optimizer.problem.instance import UNLIMITED
 
-_WIDTH = 10
+_WIDTH = 24
 _NOISE = 0.03
 """Relative disturbance of the prices of pods, so that no two tries fill alike."""
 _RUIN_SHARE = 0.3
@@ -24,6 +27,10 @@ _SAMPLED_CLASSES = 80
 """Classes of the pool that a node is offered."""
 _OFFERED = 8
 """Machines that a try looks at for what is left over."""
+LEAST_SAVING = 0.5
+"""Micro-USD per hour by which nodes have to be cheaper."""
+LEAST_CONCENTRATION = 100.0
+"""Micro-USD per hour by which the waste of nodes that cost the same has to be more concentrated."""
 _BACK_SHARE = 0.2
 """Share of tries that begin with a node that was to be deleted, where moves have a price: its pods come back to it."""
 _HEAT = 0.1
@@ -212,8 +219,23 @@ def _cost(arrays, places, counts):  # type: ignore[no-untyped-def]  # noqa: ANN0
 
 
 @kernel
+def _concentration(arrays, places, counts):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
+    """Sum over the nodes of what they cost more than their pods are worth, each weighted by its share of the price."""
+    total = 0.0
+    worth = arrays.guess - arrays.move_price
+    for i in range(len(places)):
+        price = arrays.price[places[i]]
+        waste = price - (worth * (counts[i] + arrays.base[places[i]])).sum()
+        if price > 0 and waste > 0:
+            total += waste * waste / price
+    return total
+
+
+@kernel
 def recreate(arrays, places, counts, tries, seed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - compiled: numba infers types
     """(what is saved, places, counts): nodes that cost less for the same pods, as far as so many tries find some.
+
+    Else nodes that cost the same, their waste more concentrated.
 
     Args:
         arrays: the task.
@@ -223,22 +245,25 @@ def recreate(arrays, places, counts, tries, seed):  # type: ignore[no-untyped-de
         seed: (1,) unsigned, changed.
     """
     before = cost = least = _cost(arrays, places, counts)
-    best_places, best_counts = places, counts
+    best_places, best_counts, concentration = places, counts, _concentration(arrays, places, counts)
     for turn in range(tries):
         done, others, held = _attempt(arrays, places, counts, seed)
         if done:
             after = _cost(arrays, others, held)
             if after <= cost + _HEAT * before / len(places) * (1.0 - (turn + 1.0) / tries):
                 places, counts, cost = others.copy(), held.copy(), after
-                if cost < least:
-                    least, best_places, best_counts = cost, places, counts
+                if cost > least + LEAST_SAVING:
+                    continue
+                concentrated = _concentration(arrays, places, counts)
+                if cost < least - LEAST_SAVING or concentrated > concentration + LEAST_CONCENTRATION:
+                    least, best_places, best_counts, concentration = cost, places, counts, concentrated
     return before - least, best_places, best_counts
 
 
 def ruin_and_recreate(
     subproblem: Subproblem, nodes: list[Column], *, tries: int, seed: tuple[int, ...]
 ) -> list[Column]:
-    """Return nodes that cost less than these for the same pods, where so many tries find some."""
+    """Return nodes that are better than these for the same pods, where so many tries find some."""
     if not nodes or not len(subproblem.demand):
         return nodes
     places = np.array([one.bin for one in nodes], dtype=np.int64)

@@ -463,7 +463,7 @@ def _too_mixed(state: Incumbent) -> bool:
 
 
 def _assignment(problem: Instance, kinds: NodeTypes) -> AssignmentSolution:
-    return solve_assignment_lp(problem.requests, _demand(problem, kinds), kinds, rounds=0)
+    return solve_assignment_lp(problem.requests, _demand(problem, kinds), kinds)
 
 
 def _demand(problem: Instance, kinds: NodeTypes) -> Ints:
