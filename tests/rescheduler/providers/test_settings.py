@@ -33,7 +33,8 @@ def test_the_kind_chooses_the_provider(tmp_path: Path) -> None:
 
 def test_a_provider_is_never_a_default(tmp_path: Path) -> None:
     """A forgotten provider is refused: no service may order nodes from a cloud that nobody named."""
-    with pytest.raises(SettingsError, match="missing required field `provider`"):
+    kinds = "sim, kwok, delegate, gke, karpenter, cluster-api, static"
+    with pytest.raises(SettingsError, match=f"missing required field `provider`; name its kind: {kinds}$"):
         load(Settings, written(tmp_path))
 
 
@@ -41,6 +42,7 @@ def test_a_provider_is_never_a_default(tmp_path: Path) -> None:
     ("provider", "told"),
     [
         ({"kind": "sim"}, "missing required field `url`"),
+        ({"catalog": "c"}, "field `kind` - at `$.provider`; name its kind: sim, kwok, delegate, gke, karpenter,"),
         ({"kind": "cloud"}, "$.provider.kind`; there are sim, kwok, delegate, gke, karpenter, cluster-api, static"),
         ({"kind": "kwok"}, "missing required field `catalog`"),
         ({"kind": "delegate", "catalog": "c", "url": "u"}, "unknown field `url`"),

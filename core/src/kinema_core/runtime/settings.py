@@ -33,6 +33,7 @@ NATS_FILES: Final = (
 _PLACE: Final = re.compile(r" - at `\$\.?([^`]*)`$")
 _UNKNOWN: Final = re.compile(r"^Object contains unknown field `[^`]*`(?: - at `\$(?P<place>[^`]*)`)?$")
 _UNKNOWN_KIND: Final = re.compile(r"^Invalid value '.*' - at `\$(?P<place>[^`]*)\.[a-z]+`$")
+_MISSING: Final = re.compile(r"^Object missing required field `(?P<name>[^`]*)`(?: - at `\$(?P<place>[^`]*)`)?$")
 
 
 class SettingsError(Exception):
@@ -171,17 +172,18 @@ def load(kind: type[T], path: str | Path = "", environment: Mapping[str, str] | 
 def known_names(kind: Any, fault: str, given: object) -> str:  # noqa: ANN401 - any type
     """Return which settings, or kinds, there are where msgspec's message names an unknown one of what was given.
 
-    Empty for other messages.
+    So also where it names a missing value that may be of several kinds. Empty for other messages.
     """
-    found = _UNKNOWN.search(fault) or _UNKNOWN_KIND.search(fault)
+    found = _UNKNOWN.search(fault) or _UNKNOWN_KIND.search(fault) or _MISSING.search(fault)
     if found is None:
         return ""
     for name in re.findall(r"[a-z_]+", found["place"] or ""):
         kind = _fields(kind, given).get(name)
         given = given.get(name) if isinstance(given, Mapping) else None
-    known: Iterable[str] = _fields(kind, given)
-    if found.re is _UNKNOWN_KIND:
-        known = [str(one.__struct_config__.tag) for one in _alternatives(kind) if issubclass(one, msgspec.Struct)]
+    if found.re is _MISSING:
+        kinds = _kinds(kind, found["name"]) or _kinds(_fields(kind, given).get(found["name"]))
+        return f"; name its kind: {', '.join(kinds)}" if kinds else ""
+    known: Iterable[str] = _kinds(kind) if found.re is _UNKNOWN_KIND else _fields(kind, given)
     names = ", ".join(known)
     return f"; there are {names}" if names else ""
 
@@ -233,6 +235,13 @@ def _fields(kind: Any, given: object = None) -> dict[str, Any]:  # noqa: ANN401 
                 found[tag.tag_field] = str
             found.update({field.encode_name: field.type for field in msgspec.structs.fields(one)})
     return found
+
+
+def _kinds(kind: Any, field: str = "") -> list[str]:  # noqa: ANN401 - any type
+    """Return the kinds that a value of this type may be of; with a field, only where that field names them."""
+    structs = [one for one in _alternatives(kind) if isinstance(one, type) and issubclass(one, msgspec.Struct)]
+    tags = [one.__struct_config__ for one in structs]
+    return [str(one.tag) for one in tags if one.tag is not None and field in ("", one.tag_field)]
 
 
 def _value(kind: Any, text: str) -> Any:  # noqa: ANN401 - any type
