@@ -18,10 +18,14 @@ import sys
 import time
 import urllib.request
 from datetime import datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kinema_core.runtime.rights import USERS, authorization
+from kinema_core.runtime.settings import known_names
 
 OUT = Path("/out")
 KUBECONFIG = Path("/in/kubeconfig")
@@ -29,6 +33,8 @@ PRICES = "/etc/kinema/prices.csv"
 """Where the rescheduler finds the file of that name."""
 USER = 65532
 SERVICES = ("observer", "predictor", "optimizer", "decider", "rescheduler")
+REACHING = ("observer", "rescheduler")
+"""Services that reach the cluster: the image kinema-admin holds them, too."""
 SAME_SECONDS = 60.0
 """A simulated cluster that seems to have started so close to the last one is the last one."""
 GIBIBYTE = 1024**3
@@ -82,7 +88,7 @@ def demo(url: str) -> dict[str, dict[str, Any]]:
         "users": [{"name": "sim", "user": {"token": "none"}}],
         "contexts": [{"name": "sim", "context": {"cluster": "sim", "user": "sim"}}],
     }
-    for service in ("observer", "rescheduler"):
+    for service in REACHING:
         write(OUT / service / "kubeconfig", json.dumps(kubeconfig))
     own: dict[str, dict[str, Any]] = {
         # It takes minutes: usage of a day is no part of it.
@@ -108,21 +114,35 @@ def settings_in(path: Path) -> dict[str, Any]:
     return found
 
 
-def real(given: Path, cluster: str) -> dict[str, dict[str, Any]]:
-    """Return settings for a real cluster: those of the services' files in a directory."""
+def check_settings(service: str, settings: dict[str, Any]) -> None:
+    """Refuse what a service would refuse, by the name that its file has outside the containers."""
+    kind = import_module(f"kinema_{service}.settings").Settings
+    try:
+        msgspec.convert(settings, kind)
+    except msgspec.ValidationError as error:
+        sys.exit(f"error: {service}.json: {error}{known_names(kind, str(error), settings)}")
+
+
+def real(given: Path, cluster: str, *, all_in_one: bool) -> dict[str, dict[str, Any]]:
+    """Return settings for a real cluster: those of the services' files in a directory.
+
+    `kinema up` checks those for all in one by itself, as a provider is given beside them.
+    """
     if (OUT / "operator" / "simulated").exists():
         sys.exit("error: this project runs the demo: end it with docker compose --profile '*' down --volumes")
     found: dict[str, dict[str, Any]] = {}
     for service in SERVICES:
         settings = settings_in(given / f"{service}.json")
         found[service] = {**settings, "runtime": {"cluster": cluster, **settings.get("runtime", {})}}
+    for service in () if all_in_one else REACHING:
+        check_settings(service, found[service])
     catalog = given / "prices.csv"
     if found["rescheduler"].get("provider", {}).get("catalog") == PRICES and not catalog.exists():
         sys.exit(
             "error: rescheduler.json names a catalog in prices.csv, and no such file is beside it: "
             "write it as docs/plan.md describes under Prices"
         )
-    for service in ("observer", "rescheduler"):
+    for service in REACHING:
         kubeconfig = (KUBECONFIG / service if KUBECONFIG.is_dir() else KUBECONFIG).read_text(encoding="utf-8")
         if at := re.search(r"https?://(127\.|localhost|\[::1\])[^\s\"',}]*", kubeconfig):
             sys.exit(
@@ -145,12 +165,16 @@ def main() -> None:
     parser.add_argument("--simulator", default="", help="address of a simulated cluster")
     parser.add_argument("--settings", type=Path, default=Path("/in/settings"), help="directory of settings by service")
     parser.add_argument("--cluster-name", default="", help="name of the cluster in events")
+    parser.add_argument("--all-in-one", action="store_true", help="for all services in one container")
     given = parser.parse_args()
     (OUT / "admin" / "cluster").unlink(missing_ok=True)
     if not given.simulator and not given.cluster_name:
         parser.error("--cluster-name is empty: set KINEMA_CLUSTER in .env")
     passwords = {user: password(user) for user in USERS}
-    settings = demo(given.simulator) if given.simulator else real(given.settings, given.cluster_name)
+    if given.simulator:
+        settings = demo(given.simulator)
+    else:
+        settings = real(given.settings, given.cluster_name, all_in_one=given.all_in_one)
     for service, values in settings.items():
         runtime = {
             "nats_url": "nats://nats:4222",
@@ -159,7 +183,7 @@ def main() -> None:
             "log_format": "json",
             **values["runtime"],
         }
-        places = {"kubeconfig": "/etc/kinema/kubeconfig"} if service in {"observer", "rescheduler"} else {}
+        places = {"kubeconfig": "/etc/kinema/kubeconfig"} if service in REACHING else {}
         write(OUT / service / "settings.json", json.dumps({**places, **values, "runtime": runtime}, indent=2))
         write(OUT / "operator" / "cluster", str(runtime["cluster"]))
     cluster = (OUT / "operator" / "cluster").read_text(encoding="utf-8")

@@ -76,13 +76,29 @@ def test_images_have_the_same_base_in_every_build() -> None:
     assert len(named) == 1, named
 
 
+KUBECONFIG: dict[str, Any] = {
+    "current-context": "east",
+    "clusters": [{"name": "one", "cluster": {"server": "https://east:6443"}}],
+    "users": [{"name": "me", "user": {"token": "t"}}],
+    "contexts": [{"name": "east", "context": {"cluster": "one", "user": "me"}}],
+}
+PROVIDER = {"provider": {"kind": "delegate", "catalog": "c.csv"}}
+
+
+def kubeconfig(*, cluster: object = None, user: object = None) -> str:
+    """A kubeconfig, with other fields of its cluster or user."""
+    own = {} if cluster is None else {"clusters": [{"name": "one", "cluster": cluster}]}
+    return json.dumps({**KUBECONFIG, **own, **({} if user is None else {"users": [{"name": "me", "user": user}]})})
+
+
 @pytest.fixture
 def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A place to prepare, as any user, for a cluster with a kubeconfig and a provider."""
     monkeypatch.setattr(prepare, "OUT", tmp_path / "out")
     monkeypatch.setattr(prepare, "KUBECONFIG", tmp_path / "kubeconfig")
     monkeypatch.setattr(os, "chown", lambda *_: None)
-    (tmp_path / "kubeconfig").write_text("apiVersion: v1\n", encoding="utf-8")
+    (tmp_path / "kubeconfig").write_text(kubeconfig(), encoding="utf-8")
+    (tmp_path / "rescheduler.json").write_text(json.dumps(PROVIDER), encoding="utf-8")
     (tmp_path / "out" / "nats-data").mkdir(parents=True)
     return tmp_path / "out"
 
@@ -117,12 +133,13 @@ def test_each_service_has_its_own_kubeconfig_where_a_directory_is_given(
     accounts = prepared.parent / "kubeconfigs"
     accounts.mkdir()
     for service in ("observer", "rescheduler"):
-        (accounts / service).write_text(f"of the {service}", encoding="utf-8")
+        (accounts / service).write_text(kubeconfig(user={"token": service}), encoding="utf-8")
     monkeypatch.setattr(prepare, "KUBECONFIG", accounts)
-    monkeypatch.setattr(sys, "argv", ["prepare", "--cluster-name", "east"])
+    monkeypatch.setattr(sys, "argv", ["prepare", "--cluster-name", "east", "--settings", str(prepared.parent)])
     prepare.main()
     for service in ("observer", "rescheduler"):
-        assert (prepared / service / "kubeconfig").read_text(encoding="utf-8") == f"of the {service}"
+        written = (prepared / service / "kubeconfig").read_text(encoding="utf-8")
+        assert written == kubeconfig(user={"token": service})
 
 
 @pytest.mark.parametrize(
@@ -135,7 +152,10 @@ def test_a_project_is_a_demo_or_an_installation(
     """What came first goes on; the other is refused, changes no file, and leaves no word to start services on."""
     reading = json.dumps({"now": "2026-01-01T00:00:00Z", "speed": 10})
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.StringIO(reading))
-    given = {"demo": ["prepare", "--simulator", "http://simulator:8001"], "real": ["prepare", "--cluster-name", "east"]}
+    given = {
+        "demo": ["prepare", "--simulator", "http://simulator:8001"],
+        "real": ["prepare", "--cluster-name", "east", "--settings", str(prepared.parent)],
+    }
     start = prepared / "admin" / "cluster"
     for one in (first, first, second):
         before = {path: path.read_bytes() for path in prepared.rglob("*") if path.is_file() and path != start}
@@ -146,24 +166,49 @@ def test_a_project_is_a_demo_or_an_installation(
     assert before == {path: path.read_bytes() for path in prepared.rglob("*") if path.is_file()}
 
 
+KINDS = "sim, kwok, delegate, gke, karpenter, cluster-api, static"
+
+
 @pytest.mark.parametrize(
-    ("kubeconfig", "settings", "told"),
+    ("text", "settings", "told"),
     [
-        ("server: https://127.0.0.1:6443", {}, "https://127.0.0.1:6443, which in a container is the container itself"),
-        ('{"server":"https://localhost"}', {}, "https://localhost, which in a container"),
+        (
+            "server: https://127.0.0.1:6443",
+            PROVIDER,
+            "https://127.0.0.1:6443, which in a container is the container itself",
+        ),
+        ('{"server":"https://localhost"}', PROVIDER, "https://localhost, which in a container"),
         ("", {"provider": {"kind": "kwok", "catalog": prepare.PRICES}}, "write it as docs/plan.md describes"),
+        ("", {}, f"error: rescheduler.json: Object missing required field `provider`; name its kind: {KINDS}"),
+        (
+            "",
+            {"provider": {"kind": "foo"}},
+            f"rescheduler.json: Invalid value 'foo' .*provider.kind`; there are {KINDS}",
+        ),
+        ("", {**PROVIDER, "limit": 3}, "rescheduler.json: Object contains unknown field `limit`; there are runtime, "),
     ],
 )
 def test_nothing_starts_on_what_no_service_can_use(
-    prepared: Path, monkeypatch: pytest.MonkeyPatch, kubeconfig: str, settings: dict[str, object], told: str
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, text: str, settings: dict[str, object], told: str
 ) -> None:
     """One error names the file and what to do, instead of containers that restart for ever."""
-    (prepared.parent / "kubeconfig").write_text(kubeconfig, encoding="utf-8")
+    (prepared.parent / "kubeconfig").write_text(text, encoding="utf-8")
     (prepared.parent / "rescheduler.json").write_text(json.dumps(settings), encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["prepare", "--cluster-name", "east", "--settings", str(prepared.parent)])
     with pytest.raises(SystemExit, match=told):
         prepare.main()
     assert not (prepared / "admin" / "cluster").exists()
+    assert not (prepared / "rescheduler" / "kubeconfig").exists()
+
+
+def test_all_in_one_takes_the_provider_from_its_own_option(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`kinema up` is given a provider beside the settings, which need none, and checks both by itself."""
+    (prepared.parent / "rescheduler.json").unlink()
+    given = [*COMPOSE["services"]["prepare-all-in-one"]["command"], "--settings", str(prepared.parent)]
+    monkeypatch.setattr(sys, "argv", ["prepare", *given])
+    prepare.main()
+    assert (prepared / "admin" / "cluster").exists()
+    assert COMPOSE["services"]["all-in-one"]["depends_on"].keys() == {"prepare-all-in-one"}
 
 
 @pytest.mark.parametrize(
