@@ -26,6 +26,8 @@ import msgspec
 
 from kinema_core.runtime.rights import USERS, authorization
 from kinema_core.runtime.settings import known_names
+from kinema_kubernetes.errors import SetupError
+from kinema_kubernetes.kubeconfig import ClusterEntry, UserEntry, entries_of
 
 OUT = Path("/out")
 KUBECONFIG = Path("/in/kubeconfig")
@@ -123,6 +125,44 @@ def check_settings(service: str, settings: dict[str, Any]) -> None:
         sys.exit(f"error: {service}.json: {error}{known_names(kind, str(error), settings)}")
 
 
+def kubeconfig_of(service: str, context: str) -> str:
+    """Return the kubeconfig of a service; refuses one that has no use in a container."""
+    path = KUBECONFIG / service if KUBECONFIG.is_dir() else KUBECONFIG
+    if not path.is_file():
+        sys.exit(
+            f"error: the kubeconfig is a directory without the file {service}: let deploy/compose/kubeconfigs.sh write "
+            "it, or put a kubeconfig in the directory's place"
+        )
+    text = path.read_text(encoding="utf-8")
+    if at := re.search(r"https?://(127\.|localhost|\[::1\])[^\s\"',}]*", text):
+        sys.exit(
+            f"error: the kubeconfig has the address {at.group()}, which in a container is the container itself: "
+            "give one that containers reach (of kind: kind get kubeconfig --internal)"
+        )
+    try:
+        name, cluster, user = entries_of(str(path), context)
+    except SetupError as error:
+        sys.exit(f"error: the kubeconfig: {error.detail}: write it by `kubectl config view --minify --flatten`")
+    if needs := beside(cluster.entry, user.entry):
+        sys.exit(
+            f"error: the kubeconfig's context {name!r} needs {needs}, which no container has: `kubectl config view "
+            "--minify --flatten` takes certificates into it, deploy/compose/kubeconfigs.sh writes two that have tokens"
+        )
+    return text
+
+
+def beside(cluster: ClusterEntry, user: UserEntry) -> str:
+    """Return the program or file that a kubeconfig needs beside it, with its field; empty where it needs none."""
+    needs = {
+        "exec": user.exec.command if user.exec is not None else "",
+        "tokenFile": user.token_file,
+        "certificate-authority": "" if cluster.certificate_authority_data else cluster.certificate_authority,
+        "client-certificate": "" if user.client_certificate_data else user.client_certificate,
+        "client-key": "" if user.client_key_data else user.client_key,
+    }
+    return next((f"{value} (`{field}`)" for field, value in needs.items() if value), "")
+
+
 def real(given: Path, cluster: str, *, all_in_one: bool) -> dict[str, dict[str, Any]]:
     """Return settings for a real cluster: those of the services' files in a directory.
 
@@ -142,13 +182,8 @@ def real(given: Path, cluster: str, *, all_in_one: bool) -> dict[str, dict[str, 
             "error: rescheduler.json names a catalog in prices.csv, and no such file is beside it: "
             "write it as docs/plan.md describes under Prices"
         )
-    for service in REACHING:
-        kubeconfig = (KUBECONFIG / service if KUBECONFIG.is_dir() else KUBECONFIG).read_text(encoding="utf-8")
-        if at := re.search(r"https?://(127\.|localhost|\[::1\])[^\s\"',}]*", kubeconfig):
-            sys.exit(
-                f"error: the kubeconfig has the address {at.group()}, which in a container is the container itself: "
-                "give one that containers reach (of kind: kind get kubeconfig --internal)"
-            )
+    kubeconfigs = {service: kubeconfig_of(service, found[service].get("context", "")) for service in REACHING}
+    for service, kubeconfig in kubeconfigs.items():
         write(OUT / service / "kubeconfig", kubeconfig)
     if catalog.exists():
         write(OUT / "rescheduler" / "prices.csv", catalog.read_text(encoding="utf-8"))

@@ -186,6 +186,26 @@ KINDS = "sim, kwok, delegate, gke, karpenter, cluster-api, static"
             f"rescheduler.json: Invalid value 'foo' .*provider.kind`; there are {KINDS}",
         ),
         ("", {**PROVIDER, "limit": 3}, "rescheduler.json: Object contains unknown field `limit`; there are runtime, "),
+        ("foo", PROVIDER, "error: the kubeconfig: this is no kubeconfig: .*: write it by `kubectl config view"),
+        ("{}", PROVIDER, "error: the kubeconfig: it names no current-context; there are: none: write it by"),
+        (kubeconfig(), {**PROVIDER, "context": "west"}, "the kubeconfig: no context 'west' in it; there are: east"),
+        (
+            kubeconfig(user={"exec": {"command": "aws"}}),
+            PROVIDER,
+            r"error: the kubeconfig's context 'east' needs aws \(`exec`\), which no container has: .*kubeconfigs.sh",
+        ),
+        (kubeconfig(user={"tokenFile": "/run/token"}), PROVIDER, r"needs /run/token \(`tokenFile`\)"),
+        (kubeconfig(user={"client-certificate": "a.crt"}), PROVIDER, r"needs a.crt \(`client-certificate`\)"),
+        (
+            kubeconfig(user={"client-certificate-data": "eA==", "client-key": "/home/me/a.key"}),
+            PROVIDER,
+            r"needs /home/me/a.key \(`client-key`\)",
+        ),
+        (
+            kubeconfig(cluster={"server": "https://east", "certificate-authority": "ca.crt"}),
+            PROVIDER,
+            r"needs ca.crt \(`certificate-authority`\), .* `kubectl config view --minify --flatten` takes",
+        ),
     ],
 )
 def test_nothing_starts_on_what_no_service_can_use(
@@ -199,6 +219,15 @@ def test_nothing_starts_on_what_no_service_can_use(
         prepare.main()
     assert not (prepared / "admin" / "cluster").exists()
     assert not (prepared / "rescheduler" / "kubeconfig").exists()
+
+
+def test_a_directory_in_the_place_of_the_kubeconfig_is_named(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Docker makes an empty one where a file is missing: no traceback, but what lacks in it, and what to do."""
+    (prepared.parent / "kubeconfig").unlink()
+    (prepared.parent / "kubeconfig").mkdir()
+    monkeypatch.setattr(sys, "argv", ["prepare", "--cluster-name", "east", "--settings", str(prepared.parent)])
+    with pytest.raises(SystemExit, match="is a directory without the file observer: let deploy/compose/"):
+        prepare.main()
 
 
 def test_all_in_one_takes_the_provider_from_its_own_option(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
