@@ -5,8 +5,9 @@ service has a volume of its own, so that none can read another's password. With 
 simulated cluster and live by its clock, else on the cluster of `/in/kubeconfig`: a file for the two services that reach
 it, or a directory with a file for each. A project has either until its volumes are deleted.
 
-The job that prepares the broker, and with it every service, waits for a file that only a preparation without an error
-leaves: Compose would start them after a failed one, too, as there are two and either may be absent.
+What no service could start with is refused here, in one line. The broker, and with it every service, waits for a file
+that only a preparation without an error leaves: Compose would start them after a failed one, too, as there are several
+and each may be absent.
 """
 
 import argparse

@@ -240,6 +240,17 @@ def test_all_in_one_takes_the_provider_from_its_own_option(prepared: Path, monke
     assert COMPOSE["services"]["all-in-one"]["depends_on"].keys() == {"prepare-all-in-one"}
 
 
+def test_the_broker_waits_for_a_preparation_without_an_error() -> None:
+    """Compose goes on after a failed preparation that may be absent: one job that may not fails in its place."""
+    services = COMPOSE["services"]
+    assert "required" not in services["nats"]["depends_on"]["preparation"]
+    assert services["nats"]["depends_on"]["preparation"]["condition"] == "service_completed_successfully"
+    job = services["preparation"]
+    assert set(job["profiles"]) == set(services["nats"]["profiles"]) == {"cluster", "demo"}
+    assert job["depends_on"].keys() == {"prepare", "prepare-demo"}
+    assert "docker compose logs prepare" in job["entrypoint"][-1]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
