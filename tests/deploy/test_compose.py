@@ -251,6 +251,18 @@ def test_the_broker_waits_for_a_preparation_without_an_error() -> None:
     assert "docker compose logs prepare" in job["entrypoint"][-1]
 
 
+def test_what_users_write_into_a_clone_is_not_committed() -> None:
+    """Git leaves out tokens, passwords and prices that the guide lets users write, and no file of the repository."""
+    secret = ["kubeconfig", "kubeconfigs/observer", "operator.password", "deploy/compose/settings/prices.csv"]
+    given = ["git", "-C", str(ROOT), "check-ignore", "--no-index", *secret]
+    left = subprocess.run(given, capture_output=True, text=True, check=False, timeout=60)
+    if left.returncode == 128:
+        pytest.skip(f"this is no clone: {left.stderr.strip()}")
+    assert left.stdout.split() == secret
+    tracked = ["git", "-C", str(ROOT), "ls-files", "--cached", "--ignored", "--exclude-standard"]
+    assert not subprocess.run(tracked, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
