@@ -251,6 +251,19 @@ def test_the_broker_waits_for_a_preparation_without_an_error() -> None:
     assert "docker compose logs prepare" in job["entrypoint"][-1]
 
 
+def test_an_operator_before_the_first_start_reads_what_comes_first(tmp_path: Path) -> None:
+    """Commands that need no broker run all the same; what is printed for other programs stays as it is."""
+    (tmp_path / "kinema").write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
+    (tmp_path / "kinema").chmod(0o755)
+    entrypoint = [text.replace("$$", "$") for text in COMPOSE["services"]["kinema"]["entrypoint"]]
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [*entrypoint, "rbac", "-o"], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "rbac -o\n"
+    assert "docker compose up" in done.stderr
+
+
 def test_what_users_write_into_a_clone_is_not_committed() -> None:
     """Git leaves out tokens, passwords and prices that the guide lets users write, and no file of the repository."""
     secret = ["kubeconfig", "kubeconfigs/observer", "operator.password", "deploy/compose/settings/prices.csv"]
