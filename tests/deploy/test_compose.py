@@ -311,7 +311,7 @@ def test_brokers_of_all_profiles_lock_the_same_file() -> None:
         (["status", "--nats", "nats://127.0.0.1:1", "--cluster-name", "c"], 1, "cannot be reached"),
         (["pause", "--nats", "nats://127.0.0.1:1", "--cluster-name", "c"], 1, "cannot be reached"),
         (["version"], 0, "not installed"),
-        (["plan", "--snapshot", "x", "--catalog", "y"], 1, "use the image kinema-cli"),
+        (["plan", "--snapshot", "x", "--catalog", "y"], 1, "use the image kinema-cli, in Compose by KINEMA_TOOLS=cli"),
     ],
 )
 def test_the_administration_image_has_its_commands(arguments: list[str], code: int, told: str) -> None:

@@ -27,7 +27,7 @@ def run() -> None:
         if importlib.util.find_spec("kinema_sim") is not None:
             raise
         sys.stderr.write(f"error: this command needs {error.name}, which the image kinema-admin does not hold\n")
-        sys.stderr.write("hint: use the image kinema-cli\n")
+        sys.stderr.write("hint: use the image kinema-cli, in Compose by KINEMA_TOOLS=cli\n")
         sys.exit(1)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
