@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from tests.support.nkey_users import user_key
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
-from kinema_cli.local.nats_server import executable
+from kinema_cli.local.nats_server import NatsServer, executable
 from kinema_cli.main import app
 from kinema_core.runtime.rights import USERS
 
@@ -34,6 +35,35 @@ def test_the_server_reads_what_is_printed(tmp_path: Path, options: tuple[str, ..
         [executable(), "-t", "-c", str(config)], env={**os.environ, **keys}, capture_output=True, text=True, check=False
     )
     assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.connected
+def test_an_account_has_room_for_what_setup_makes(tmp_path: Path) -> None:
+    """With the defaults of both commands; where an account has too little, limit and options are named."""
+
+    def setup_in_account(*options: str) -> Result:
+        printed = CliRunner().invoke(app, [*TWO, "--accounts", *options]).stdout.removeprefix("accounts: ")
+        accounts = json.loads(re.sub(r"\$([A-Z0-9_]+_PASSWORD)", r'"\1"', printed))
+        store = {"store_dir": str(tmp_path / "-".join(("data", *options))), "max_file_store": 12 << 30}
+        server = NatsServer(tmp_path, more={"accounts": accounts, "jetstream": store})
+        server.start()
+        url = server.url.replace("//", "//admin%40prod:ADMIN_PROD_PASSWORD@")
+        try:
+            return CliRunner().invoke(app, ["setup", "--nats", url, "--cluster-name", "prod"])
+        finally:
+            server.stop()
+
+    made = setup_in_account()
+    assert made.exit_code == 0, made.output
+    limits = CliRunner().invoke(app, [*TWO, "--auth", "jwt"]).stdout.splitlines()[1]
+    assert f"--js-disk-storage {6 << 30} " in limits
+    small = setup_in_account("--account-size", "5Gi")
+    assert small.exit_code == 1
+    assert small.stderr == (
+        "error: stream KINEMA_DLQ cannot be created: insufficient storage resources available (10047): the account may "
+        "store 5120 MiB, all streams together need 5441 MiB; raise that limit (`kinema nats-rights --account-size`), "
+        "or lower --state-size, --log-size or --usage-size\n"
+    )
 
 
 def test_tokens_are_made_by_nsc() -> None:

@@ -27,8 +27,14 @@ def nats_rights(
     accounts: Annotated[bool, typer.Option("--accounts", help="Give each cluster an account of its own.")] = False,
     auth: Annotated[Auth, typer.Option("--auth", help="Proof of a user; jwt prints nsc commands.")] = Auth.PASSWORD,
     size: Annotated[
-        str, typer.Option("--account-size", metavar="SIZE", help="Storage of an account, all copies of its streams.")
-    ] = "5Gi",
+        str,
+        typer.Option(
+            "--account-size",
+            metavar="SIZE",
+            help="Storage of an account, all copies of its streams. Default: what `kinema setup` makes by default.",
+            show_default=False,
+        ),
+    ] = "",
 ) -> None:
     """Print the authorization block of a nats-server: one user per service, with the rights that it needs.
 
@@ -37,10 +43,10 @@ def nats_rights(
     """
     from kinema_cli.admin.setup import size_in_bytes
     from kinema_cli.inputs import UsageError, fail
-    from kinema_core.runtime.rights import accounts_text, authorization_text, nsc_text
+    from kinema_core.runtime.rights import ACCOUNT_BYTES, accounts_text, authorization_text, nsc_text
 
     try:
-        store = size_in_bytes("--account-size", size)
+        store = size_in_bytes("--account-size", size) if size else ACCOUNT_BYTES
     except UsageError as error:
         raise typer.Exit(fail(error)) from error
     if auth is Auth.JWT:

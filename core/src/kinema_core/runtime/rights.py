@@ -10,8 +10,10 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Final, Literal, TypeAlias
 
+from kinema_core.runtime.setup import GIBIBYTE, Layout, storage_bytes
 from kinema_core.runtime.topology import (
     CONSUMES,
     LEASE_BUCKET,
@@ -40,8 +42,8 @@ OPERATOR: Final = "operator"
 USERS: Final[tuple[str, ...]] = (*PUBLISHES, ADMIN)
 Proof: TypeAlias = Literal["password", "nkey"]
 """What a user proves itself with, as the server's configuration names it."""
-ACCOUNT_BYTES: Final = 6 << 30
-"""Storage of an account: enough for one copy of the streams in the sizes that `setup` gives them."""
+ACCOUNT_BYTES: Final = ceil(storage_bytes(Layout(clusters=())) / GIBIBYTE) * GIBIBYTE
+"""Storage of an account, in whole GiB: enough for the streams in the sizes that `setup` gives them."""
 ACCOUNT_STREAMS: Final = 6
 ACCOUNT_CONSUMERS: Final = 16
 """Those of the services, and some for a person who looks into a stream."""

@@ -35,6 +35,7 @@ from kinema_core.runtime.topology import (
 A = TypeVar("A")
 
 _NOT_FOUND: Final = frozenset({10014, 10059})
+_NO_ROOM: Final = 10047
 _NO_PEERS: Final = frozenset({10005, 10008, 10009})
 """Servers of the broker's cluster do not see each other, just now."""
 _TRIES: Final = 40
@@ -54,6 +55,7 @@ _OPEN_TO_OPERATOR: Final = (
 _SECOND: Final = 1_000_000_000
 _DAY: Final = 86_400
 _MEBIBYTE: Final = 1024 * 1024
+GIBIBYTE: Final = 1024 * _MEBIBYTE
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,18 @@ class _State(msgspec.Struct, frozen=True):
     bytes: int = 0
 
 
+class _Limits(msgspec.Struct, frozen=True):
+    """Limits of an account; -1 is none."""
+
+    max_storage: int = -1
+
+
+class _Account(msgspec.Struct, frozen=True):
+    """Answer about the account of the administrator."""
+
+    limits: _Limits = _Limits()
+
+
 class _Info(msgspec.Struct, frozen=True):
     """Answer about a stream or a consumer."""
 
@@ -134,6 +148,7 @@ class _Part:
 @dataclass
 class _Builder:
     connection: Connection
+    layout: Layout
     update: bool
     created: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -153,8 +168,18 @@ class _Builder:
         if fault is not None and fault.err_code in _NO_PEERS:
             raise BusUnavailableError(f"{part.what} cannot be created yet: {fault.description} ({fault.err_code})")
         if fault is not None:
-            raise BusSetupError(f"{part.what} cannot be created: {fault.description} ({fault.err_code})")
+            advice = await self._room() if fault.err_code == _NO_ROOM else ""
+            raise BusSetupError(f"{part.what} cannot be created: {fault.description} ({fault.err_code}){advice}")
         self.created.append(part.what)
+
+    async def _room(self) -> str:
+        """Return what limits the storage, what the streams need, and what to do."""
+        most = (await self.connection.info("INFO", "account", _Account)).limits.max_storage
+        limit, remedy = f"the account may store {most >> 20} MiB", "that limit (`kinema nats-rights --account-size`)"
+        if most < 0:
+            limit, remedy = "the server has less room", "the server's max_file_store"
+        needed = f"all streams together need {storage_bytes(self.layout) >> 20} MiB"
+        return f": {limit}, {needed}; raise {remedy}, or lower --state-size, --log-size or --usage-size"
 
     async def _compare(self, part: _Part, found: _Info) -> None:
         """Note what differs; an update changes one setting at a time, as each may be refused."""
@@ -193,7 +218,7 @@ async def setup(settings: RuntimeSettings, layout: Layout, *, update: bool = Fal
     connection = Connection("kinema-setup")
     await connection.open(settings)
     try:
-        builder = _Builder(connection, update)
+        builder = _Builder(connection, layout, update)
         for part in _parts(layout):
             await builder.ensure(part)
         return SetupReport(tuple(builder.created), tuple(builder.changed), tuple(builder.drift), tuple(builder.unsafe))
@@ -305,6 +330,12 @@ def _parts(layout: Layout) -> Iterator[_Part]:
     for stream, configs in consumers.items():
         for config in configs:
             yield _Part(f"consumer {config['durable_name']}", config["durable_name"], config, stream)
+
+
+def storage_bytes(layout: Layout) -> int:
+    """Return what the streams of a layout take at most, all copies together."""
+    every = [*stream_configs(layout), work_config(layout)]
+    return sum(config["max_bytes"] * config["num_replicas"] for config in every)
 
 
 def stream_configs(layout: Layout) -> list[dict[str, Any]]:
