@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from kinema_cli.inputs import UsageError, cluster_name
+from kinema_cli.inputs import UsageError, as_variables, cluster_name
 from kinema_cli.output import print_note
 from kinema_core.runtime.bus import Bus
 from kinema_core.runtime.nats_bus import connect
@@ -57,7 +57,7 @@ def settings_for(nats: str, cluster: str = "") -> RuntimeSettings:
             cluster=cluster_name(cluster), nats_url=",".join(plain), nats_connect_seconds=5.0, **given
         )
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(as_variables(str(error))) from error
 
 
 def _given() -> dict[str, Any]:

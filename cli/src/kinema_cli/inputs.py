@@ -31,6 +31,9 @@ MOST_NAMES: Final = 5
 _NO_BROKER: Final = "is the broker running? start it with `kinema up`, or set KINEMA_NATS to its address"
 
 
+_SETTING: Final = re.compile(r"(?<![\w/.-])nats_[a-z_]+(?![\w/.-])")
+
+
 class UsageError(Exception):
     """The command line asks for something that does not exist; the text names what does."""
 
@@ -48,12 +51,19 @@ def fail(error: Exception) -> int:
     text = re.sub(
         r"\[Errno (\d+)\] Connect call failed \([^)]*\)", lambda m: os.strerror(int(m[1])).lower(), str(error)
     )
+    if type(error).__name__.startswith("Bus"):
+        text = as_variables(text)
     for line in text.split("\n"):
         print_error(line)
     unreachable = _NO_BROKER if type(error).__name__ == "BusUnavailableError" else ""
     if hint := getattr(error, "hint", unreachable):
         print_hint(hint)
     return 2 if isinstance(error, UsageError) else 1
+
+
+def as_variables(text: str) -> str:
+    """Return a text about the broker with the variables of the command line in place of a service's settings."""
+    return _SETTING.sub(lambda setting: f"KINEMA_{setting[0].upper()}", text)
 
 
 def near_names(name: str, known: Sequence[str]) -> str:

@@ -455,7 +455,7 @@ def test_the_environment_gives_what_the_address_does_not(monkeypatch: pytest.Mon
         monkeypatch.setenv(name, value)
     assert settings_for(environment_of(settings)["KINEMA_NATS"], "demo") == settings
     monkeypatch.setenv("KINEMA_NATS_SEED_FILE", "/a.seed")
-    with pytest.raises(UsageError, match="nats_seed_file and nats_creds_file are both set"):
+    with pytest.raises(UsageError, match="KINEMA_NATS_SEED_FILE and KINEMA_NATS_CREDS_FILE are both set"):
         settings_for("tls://host", "demo")
 
 

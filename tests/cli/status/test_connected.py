@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.support.builders import NOW
 
+from kinema_cli.broker import settings_for
+from kinema_cli.doctor.examine import broker
 from kinema_cli.local.nats_server import NatsServer
 from kinema_cli.output import Format
 from kinema_cli.status.command import run_status
@@ -56,3 +58,23 @@ async def test_status_is_read_with_the_operators_rights(server: NatsServer, caps
     assert said.out == ""
     assert len(said.err.strip().splitlines()) == 1
     assert "guess" not in said.err
+
+
+async def test_what_is_wrong_with_the_connection_names_the_variables(
+    server: NatsServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service has settings for secrets and certificates; the command line takes them from the environment."""
+
+    async def said(nats: str) -> str:
+        assert await asyncio.to_thread(run_status, nats=nats, cluster="demo", output=Format.JSON) == 1
+        return capsys.readouterr().err.strip()
+
+    address = server.url.replace("//", "//admin@")
+    assert (await said(address)).endswith(
+        "refuses user 'admin': Authorization Violation: set KINEMA_NATS_PASSWORD_FILE"
+    )
+    assert (await said(server.url)).endswith(": set KINEMA_NATS_USER and KINEMA_NATS_PASSWORD_FILE")
+    monkeypatch.setenv("KINEMA_NATS_CA_FILE", str(tmp_path / "nats_ca_file.pem"))
+    assert await said(address) == f"error: KINEMA_NATS_CA_FILE {tmp_path}/nats_ca_file.pem: No such file or directory"
+    (finding,) = await broker(settings_for(address, "demo"))
+    assert finding.message.endswith(f": KINEMA_NATS_CA_FILE {tmp_path}/nats_ca_file.pem: No such file or directory")

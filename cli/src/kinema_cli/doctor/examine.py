@@ -19,6 +19,7 @@ from kinema_cli.broker import on_bus
 from kinema_cli.doctor.checks import Finding, budgets, metrics, reachable, recommendations, rights, shortened, steering
 from kinema_cli.doctor.prices import other_autoscalers, prices
 from kinema_cli.doctor.prometheus import prometheus
+from kinema_cli.inputs import as_variables
 from kinema_cli.leftovers import leftovers
 from kinema_cli.output import counted
 from kinema_cli.snapshot.live import objects_of
@@ -122,7 +123,7 @@ def _disk(monitor: str) -> Finding:
 
 def _about(where: str, error: BusError) -> str:
     """Return the error with the broker's address, which some errors name themselves."""
-    return str(error) if where in str(error) else f"{where}: {error}"
+    return as_variables(str(error) if where in str(error) else f"{where}: {error}")
 
 
 async def _state(settings: RuntimeSettings) -> Finding:

@@ -158,10 +158,13 @@ class Connection:
     def _refused_text(self) -> str:
         """Return why the broker and this client do not come together, and what to do."""
         assert self._settings is not None  # nobody else is refused
-        where, user = self._settings.nats_url, self._settings.nats_user
+        settings, user = self._settings, self._settings.nats_user
+        where = settings.nats_url
         if advice := tls_advice(self._refusal):
             return f"{where}: {self._refusal}: {advice}"
-        return f"{where} refuses user {user!r}: {self._refusal}"
+        secrets = settings.nats_password, settings.nats_password_file, settings.nats_seed_file, settings.nats_creds_file
+        advice = "" if any(secrets) else f": set {'' if user else 'nats_user and '}nats_password_file"
+        return f"{where} refuses user {user!r}: {self._refusal}{advice}"
 
     def _may_be_accepted_later(self) -> bool:
         """Return whether a refusal may be a secret that has changed at the broker before it has in its file."""
