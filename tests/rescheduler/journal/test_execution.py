@@ -104,6 +104,15 @@ def test_abort_counts_for_what_runs_now() -> None:
     assert ended.active is None
 
 
+@pytest.mark.parametrize(("reason", "detail"), [("too slow", "me: too slow"), ("", "me gave no reason")])
+def test_an_abort_names_who_asked_and_why(reason: str, detail: str) -> None:
+    """Or says that no reason was given."""
+    journal = fold(begun(), event(AbortRequested(by="me", reason=reason), "abort-1"))
+    assert journal.active is not None
+    assert journal.active.abort is not None
+    assert journal.active.abort.detail == detail
+
+
 def test_first_verdict_stands() -> None:
     """Why something was given up is told once."""
     journal = begun()

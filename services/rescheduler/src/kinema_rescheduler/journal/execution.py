@@ -159,7 +159,8 @@ def fold(journal: Journal, event: Event) -> Journal:  # noqa: PLR0911 - one retu
         case ExecutionPaused() | ExecutionResumed():
             return replace(journal, paused=isinstance(event.body, ExecutionPaused))
         case AbortRequested() as wish:
-            return _abort(journal, Verdict(reason="operator", detail=f"{wish.by}: {wish.reason}", time=event.time))
+            detail = f"{wish.by}: {wish.reason}" if wish.reason else f"{wish.by} gave no reason"
+            return _abort(journal, Verdict(reason="operator", detail=detail, time=event.time))
         case ExecutionCompleted(plan=plan_id) | ExecutionAborted(plan=plan_id):
             return _ended(_fenced(journal, event.body.fencing), plan_id)
         case StepStarted() | StepSucceeded() | StepFailed():
