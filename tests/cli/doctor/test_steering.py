@@ -14,12 +14,15 @@ from kinema_cli.admin.setup import Steering, steer
 from kinema_cli.doctor.checks import Finding
 from kinema_cli.doctor.examine import Subject, examine
 from kinema_cli.local.up import UpOptions, _is_well, _pipeline_options
-from kinema_kubernetes.client import connect
 from kinema_rescheduler.names import LANDING_NAME, STEERING_NAME
 from kinema_sim.front.kube import KubeFront
 from kinema_sim.scenarios.registry import SCENARIOS
 
 GROUP = "/apis/admissionregistration.k8s.io"
+CREATED = (
+    "placement policy: installed; if one was removed after the API server started, it has no effect until the API "
+    "server restarts; plans run with more pods elsewhere"
+)
 
 
 class Policies:
@@ -90,6 +93,7 @@ async def test_what_setup_installs_is_found(version: str, policies: Policies, wo
         "elsewhere than planned"
     )
     assert before.remediation == f"kinema setup --kubeconfig {world.kubeconfig} --context kinema-sim"
+    assert await steer(Steering(world.kubeconfig, on=True)) == CREATED
     assert await steer(Steering(world.kubeconfig, on=True)) == "placement policy: installed"
     after = await told(world)
     assert (after.level, after.message, after.remediation) == (
@@ -103,6 +107,7 @@ async def test_what_setup_installs_is_found(version: str, policies: Policies, wo
 async def test_a_server_that_only_refuses(policies: Policies, world: SimWorld) -> None:
     """Kubernetes 1.34 serves the policy on bindings alone: it is installed, and nothing is missing."""
     policies.mutating = False
+    assert await steer(Steering(world.kubeconfig, on=True)) == CREATED
     assert await steer(Steering(world.kubeconfig, on=True)) == "placement policy: installed"
     found = await told(world)
     assert found.level == "ok"
@@ -112,14 +117,11 @@ async def test_a_server_that_only_refuses(policies: Policies, world: SimWorld) -
 
 @pytest.mark.parametrize("name", [STEERING_NAME, LANDING_NAME])
 async def test_a_policy_that_comes_back_may_be_idle(name: str, policies: Policies, world: SimWorld) -> None:
-    """Its parameters are there, so a Kinema was: who removed the policy since has ended steering until a restart."""
-    api = await connect(str(world.kubeconfig))
-    metadata = {"name": name, "namespace": "kube-system"}
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-    await api.create("/api/v1/namespaces/kube-system/configmaps", body)
-    await api.close()
-    said = await steer(Steering(world.kubeconfig, on=True))
-    assert said.startswith("placement policy: installed again; if it was removed after the API server started, it")
+    """Who removed one of its objects has ended steering until a restart, whether a Kinema ever steered or not."""
+    await steer(Steering(world.kubeconfig, on=True))
+    for path in [path for path in policies.objects if path.endswith(f"/{name}")]:
+        del policies.objects[path]
+    assert await steer(Steering(world.kubeconfig, on=True)) == CREATED
     assert await steer(Steering(world.kubeconfig, on=True)) == "placement policy: installed"
 
 

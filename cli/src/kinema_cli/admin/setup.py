@@ -11,7 +11,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import Final
 
-from kinema_cli.admin.steering_policy import UNSERVED, install, remove, was_in_use
+from kinema_cli.admin.steering_policy import UNSERVED, install, is_installed, remove
 from kinema_cli.broker import settings_for
 from kinema_cli.inputs import InputError, UsageError, fail, kubeconfig_file
 from kinema_cli.leftovers import GO_ON, markers_in
@@ -203,7 +203,7 @@ async def steer(wish: Steering) -> str:
     """
     api = await connect(str(wish.kubeconfig or ""), context=wish.context)
     try:
-        again = wish.on and await was_in_use(api)
+        is_new = wish.on and not await is_installed(api)
         found = await (install(api) if wish.on else remove(api))
     finally:
         await api.close()
@@ -211,8 +211,8 @@ async def steer(wish: Steering) -> str:
         return f"placement policy: {UNSERVED}"
     if found == "removed":
         return f"placement policy: removed; {ONLY_AFTER_RESTART}"
-    if again:
-        return f"{INSTALLED} again; if it was removed after the API server started, {_UNTIL_RESTART}"
+    if is_new:  # the API server does not show whether it had one before
+        return f"{INSTALLED}; if one was removed after the API server started, {_UNTIL_RESTART}"
     return f"placement policy: {found}"
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kinema_kubernetes.client import APPLY, Client
-from kinema_kubernetes.errors import NotFoundError, PermanentError
+from kinema_kubernetes.errors import NotFoundError
 from kinema_kubernetes.objects import Json, uid
 from kinema_kubernetes.rights import Rule
 from kinema_rescheduler.names import (
@@ -271,25 +271,12 @@ async def install(api: Client) -> Found:
     return "installed" if found else "absent"
 
 
-async def was_in_use(api: Client) -> bool:
-    """Return whether a policy is absent beside the ConfigMap of a Kinema that has steered: it was removed in between.
-
-    Raises:
-        KubernetesError: the server cannot be reached.
-    """
-    config_maps = f"/api/v1/namespaces/{STEERING_NAMESPACE}/configmaps"
-    for part in await parts(api):
-        reference = part.body["spec"].get("paramRef")
-        if reference and not await _exists(api, part.path) and await _exists(api, f"{config_maps}/{reference['name']}"):
-            return True
-    return False
-
-
-async def _exists(api: Client, path: str) -> bool:
-    """Return whether the server has such an object."""
+async def is_installed(api: Client) -> bool:
+    """Return whether the server has the whole placement policy. Raises KubernetesError as `install`."""
     try:
-        await api.get(path)
-    except PermanentError:
+        for part in await parts(api):
+            await api.get(part.path)
+    except NotFoundError:
         return False
     return True
 
