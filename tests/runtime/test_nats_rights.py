@@ -18,6 +18,7 @@ from kinema_core.runtime.bus import BusDeniedError, BusSetupError, BusUnavailabl
 from kinema_core.runtime.envelope import origin
 from kinema_core.runtime.nats_bus import connect
 from kinema_core.runtime.nats_connection import Connection
+from kinema_core.runtime.nats_rights import missing_rights
 from kinema_core.runtime.nats_work import connect_work
 from kinema_core.runtime.rights import ADMIN, OPERATOR, USERS, authorization, publish_rights
 from kinema_core.runtime.setup import Layout, SetupReport, setup
@@ -125,6 +126,23 @@ class TestOnBroker:
             assert delivery.attempt == 2
             await delivery.ack()
             assert await bus.position(user) == delivery.item.sequence
+
+    @pytest.mark.parametrize("user", USERS)
+    async def test_missing_rights_are_found_without_any_effect(self, broker: Broker, user: str) -> None:
+        """A user has those of its own service; nothing is stored, and nothing taken from a consumer."""
+        settings = broker.settings(user)
+        for service in SERVICES:
+            found = await missing_rights(settings, service)
+            assert (found == ()) == (service == user)
+        assert await missing_rights(broker.settings("rogue"), user) == ()
+        rogue = await broker.bus("rogue")
+        assert [await rogue.head(name) for name in STREAMS] == [0] * len(STREAMS)
+        if user in CONSUMES:
+            await rogue.publish(iteration(1))
+            await broker.send(subject("c1", kinds_of(CONSUMES[user])[0]), b"{}")
+            await missing_rights(settings, user)
+            delivery = await asyncio.wait_for(anext((await broker.bus(user)).deliveries(user)), 60)
+            assert delivery.attempt == 1
 
     async def test_big_events_need_no_further_right(self, broker: Broker) -> None:
         """The observer publishes snapshots in chunks, and others read them whole."""

@@ -395,7 +395,8 @@ def up(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         typer.Option(
             "--nats",
             metavar="URL",
-            help="Broker prepared by `kinema setup`, with a user of all services. Default: start one.",
+            help="Broker prepared by `kinema setup`, with a user that has the rights of all services, unless "
+            "--settings names the user of each. Default: start one.",
         ),
     ] = "",
     workers: Annotated[

@@ -20,6 +20,7 @@ import msgspec
 import pytest
 from tests.rescheduler.sim_world import SimWorld, sim_world
 from tests.support.builders import NOW
+from tests.support.nats_broker import PASSWORDS, running
 
 from kinema_cli.broker import settings_for
 from kinema_cli.inputs import InputError
@@ -30,6 +31,7 @@ from kinema_cli.local.processes import Child, Supervisor
 from kinema_cli.local.settings import read_service_settings
 from kinema_cli.local.up import (
     UpOptions,
+    _is_well,
     _keep_broker,
     _keep_to_cluster,
     _pipeline_options,
@@ -449,6 +451,32 @@ async def test_a_second_kinema_on_the_cluster_is_refused(tmp_path: Path, capsys:
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"error: startup aborted: another Kinema acts on this cluster: {elsewhere}, as Lease ")
     assert not (tmp_path / "up" / "logs").exists()
+
+
+@pytest.mark.connected
+async def test_a_user_without_the_rights_of_the_services_is_found_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 1 and what to do, before anything is started; with the user of each service in --settings all is well."""
+    settings = tmp_path / "settings.json"
+    runtimes = {user: {"runtime": {"nats_user": user, "nats_password": PASSWORDS[user]}} for user in SERVICES}
+    settings.write_text(json.dumps(runtimes))
+    async with sim_world(SCENARIOS["tiny"](0), tmp_path) as world, running(tmp_path / "nats") as broker:
+        options = UpOptions(
+            kubeconfig=world.kubeconfig,
+            provider=f"sim={world.url}",
+            cluster="c1",
+            out=tmp_path / "up",
+            nats=broker.server.url.replace("//", f"//operator:{PASSWORDS['operator']}@"),
+        )
+        assert await asyncio.to_thread(run_up, options) == 1
+        (said,) = [line for line in capsys.readouterr().err.splitlines() if "broker rights" in line]
+        assert said.startswith("error: broker rights: user 'operator' lacks rights of services: observer needs ")
+        assert "→ name the user of each service in --settings, or one with all their rights in --nats" in said
+        assert not (tmp_path / "up").exists()
+        assert await _is_well(_pipeline_options(replace(options, settings=settings)))
+        rogue = broker.server.url.replace("//", "//rogue:rogue-secret@")
+        assert await _is_well(_pipeline_options(replace(options, nats=rogue)))
 
 
 async def test_a_full_disk_is_named_before_anything_is_started(

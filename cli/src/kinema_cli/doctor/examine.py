@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import urllib.request
-from collections.abc import Awaitable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +29,7 @@ from kinema_core.events import ServiceStarted
 from kinema_core.model.cluster import Cluster, from_objects
 from kinema_core.runtime.bus import Bus, BusDeniedError, BusError, Stored
 from kinema_core.runtime.clock import SystemClock
+from kinema_core.runtime.nats_rights import missing_rights
 from kinema_core.runtime.settings import RuntimeSettings
 from kinema_core.runtime.setup import Inspection, inspect
 from kinema_kubernetes.client import Client, connect
@@ -42,6 +44,7 @@ SILENT: Final = 900.0
 """Age of the state in seconds after which the rescheduler stops acting."""
 EXPIRES_SOON: Final = 14
 """Days of a certificate's life that ought to be left."""
+_USERS: Final = "name the user of each service in --settings, or one with all their rights in --nats (docs/broker.md)"
 RENEW: Final = "renew it: an expired one is refused"
 _NODES: Final = next(item for item in RESOURCES if item.kind == "Node")
 
@@ -56,8 +59,13 @@ class _JetStream(msgspec.Struct):
     config: _Disk
 
 
-async def broker(settings: RuntimeSettings, monitor: str = "") -> list[Finding]:
-    """Check the broker with the operator's or the administrator's credentials, and its disk by its monitoring port."""
+async def broker(
+    settings: RuntimeSettings, monitor: str = "", runtimes: Mapping[str, RuntimeSettings] = MappingProxyType({})
+) -> list[Finding]:
+    """Check the broker with the operator's or the administrator's credentials, and its disk by its monitoring port.
+
+    With `runtimes`, also whether the user of each service has its rights.
+    """
     where = settings.nats_url
     disk = [await asyncio.to_thread(_disk, monitor)] if monitor else []
     try:
@@ -79,7 +87,21 @@ async def broker(settings: RuntimeSettings, monitor: str = "") -> list[Finding]:
     wrong = [Finding("streams", "fail", what, f"{setup} --update") for what in found.unsafe]
     message = f"{is_server} with all streams and consumers"
     sizes, agreement = _sizes(found, f"{setup} --update"), await on_bus(settings, _agreement)
-    return [Finding("broker", "ok", message), *disk, *wrong, sizes, await _state(settings), *agreement]
+    lacking = await _lacking(runtimes)
+    return [Finding("broker", "ok", message), *disk, *wrong, sizes, await _state(settings), *agreement, *lacking]
+
+
+async def _lacking(runtimes: Mapping[str, RuntimeSettings]) -> list[Finding]:
+    """Check that the user with which each service connects has its rights; one finding for each user that has not."""
+    missing: dict[str, list[str]] = {}
+    try:
+        for service, settings in runtimes.items():
+            if found := await missing_rights(settings, service):
+                missing.setdefault(settings.nats_user, []).append(f"{service} needs {found[0]}")
+    except BusError as error:
+        return [Finding("broker rights", "fail", as_variables(str(error)), _USERS)]
+    said = (f"user {user!r} lacks rights of services: {'; '.join(each)}" for user, each in missing.items())
+    return [Finding("broker rights", "fail", message, _USERS) for message in said]
 
 
 def _certificate(what: str, until: datetime | None, now: datetime) -> list[Finding]:
@@ -159,6 +181,8 @@ class Subject:
     accounts: str = ""
     """Namespace of the service accounts whose rights are checked; empty: the user's own rights."""
     nats: RuntimeSettings | None = None
+    runtimes: Mapping[str, RuntimeSettings] = field(default_factory=dict)
+    """How each service connects to that broker, where they are about to be started; else its users are not checked."""
     nats_monitor: str = ""
     """HTTP monitoring address of the broker; empty: its disk is not checked."""
     prometheus: PrometheusSettings | None = None
@@ -171,7 +195,7 @@ async def examine(subject: Subject) -> tuple[Finding, ...]:
     """Return every finding in the order of the checks; changes nothing."""
     checks: list[Awaitable[list[Finding]]] = [_cluster(subject)]
     if subject.nats is not None:
-        checks.append(broker(subject.nats, subject.nats_monitor))
+        checks.append(broker(subject.nats, subject.nats_monitor, subject.runtimes))
     return tuple(finding for found in await asyncio.gather(*checks) for finding in found)
 
 

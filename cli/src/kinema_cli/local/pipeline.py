@@ -53,6 +53,12 @@ class PipelineOptions:
     environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Service → environment variables to add."""
 
+    def runtime_of(self, service: str, supplied: RuntimeSettings) -> dict[str, object]:
+        """Return the supplied settings of a service's runtime, with those that were given for it."""
+        runtime = self.settings.get(service, {}).get("runtime", {})
+        assert isinstance(runtime, dict)  # checked when the settings were read
+        return {**msgspec.to_builtins(supplied), **runtime}
+
 
 class LocalPipeline:
     """A broker and five services. `start` returns when all are started; `stop` ends what was started.
@@ -145,10 +151,8 @@ class LocalPipeline:
         if service == "optimizer" and self.options.workers:
             solver = given.get("solver")
             given["solver"] = {"share": True, **(solver if isinstance(solver, dict) else {})}
-        runtime = given.pop("runtime", {})
-        assert isinstance(runtime, dict)  # checked when the settings were read
-        supplied = msgspec.to_builtins(self.runtime(service))
-        merged = {**self._places(service), **given, "runtime": {**supplied, **runtime}}
+        runtime = self.options.runtime_of(service, self.runtime(service))
+        merged = {**self._places(service), **given, "runtime": runtime}
         path = self._settings_path(service)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)  # it holds the password for the broker

@@ -12,6 +12,8 @@ from os import getpid
 from pathlib import Path
 from socket import gethostname
 
+import msgspec
+
 from kinema_cli.admin.setup import INSTALLED, ONLY_AFTER_RESTART, Steering, setup_call, steer
 from kinema_cli.agreement import REMEDY
 from kinema_cli.broker import environment_of, settings_for
@@ -35,6 +37,7 @@ from kinema_core.events import Namespace
 from kinema_core.model.cluster import Cluster, contradiction, fold
 from kinema_core.runtime.bus import Bus, BusError
 from kinema_core.runtime.follow import Follower, StateLostError
+from kinema_core.runtime.settings import RuntimeSettings
 from kinema_kubernetes.claim import ClaimedError, ClusterClaim
 from kinema_kubernetes.client import connect
 from kinema_kubernetes.errors import KubernetesError
@@ -273,6 +276,7 @@ async def _is_well(options: PipelineOptions) -> bool:
         context=options.context,
         provider=given,
         nats=options.nats,
+        runtimes=_runtimes(options),
         prometheus=prometheus_setting(options.settings),
         steering=False,  # it is installed later, or not wanted
     )
@@ -282,6 +286,14 @@ async def _is_well(options: PipelineOptions) -> bool:
         advice = f" → {finding.remediation}" if finding.remediation else ""
         (print_error if finding.level == "fail" else print_warning)(f"{finding.check}: {finding.message}{advice}")
     return all(finding.level != "fail" for finding in worse)
+
+
+def _runtimes(options: PipelineOptions) -> dict[str, RuntimeSettings]:
+    """Return how the operator and each service connect to a given broker."""
+    if options.nats is None:
+        return {}
+    given = {name: options.runtime_of(name, options.nats) for name in ("operator", *SERVICES)}
+    return msgspec.convert(given, dict[str, RuntimeSettings])
 
 
 def _undo(options: PipelineOptions) -> str:
