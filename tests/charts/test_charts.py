@@ -482,6 +482,47 @@ def test_notes_report_that_nothing_is_monitored(helm: Helm, chart: str) -> None:
     assert "neither alerts nor monitors are installed" in done.stdout.partition("NOTES:")[2]
 
 
+def notes(helm: Helm, values: Values, *more: str) -> str:
+    """Return what Helm prints after an installation of the umbrella."""
+    done = helm.run("install", "kinema", str(CHARTS / "kinema"), "--dry-run=client", *more, values=values)
+    assert done.returncode == 0, done.stderr
+    return " ".join(done.stdout.partition("NOTES:")[2].split())
+
+
+ONE_POD: Values = {"global": WHOLE["global"], "allInOne": {"catalog": "machine_type,vcpus\n"}}
+IN_ONE_POD = ("--values", str(CHARTS / "kinema" / "all-in-one.yaml"))
+
+
+@pytest.mark.parametrize("one_pod", [False, True])
+def test_notes_say_whether_plans_wait_for_approval(helm: Helm, *, one_pod: bool) -> None:
+    """They follow the value: who lets Kinema act by itself does not read that it waits."""
+    limits = {"limits": {"approval": "automatic"}}
+    values = ONE_POD if one_pod else WHOLE
+    changed = (
+        {**ONE_POD, "allInOne": {**ONE_POD["allInOne"], "settings": {"decider": limits}}}
+        if one_pod
+        else {**WHOLE, "decider": {"settings": limits}}
+    )
+    more = IN_ONE_POD if one_pod else ()
+    waits, acts = "A plan that saves waits until you approve it.", "Plans that save are executed at once"
+    for given, said, other in ((values, waits, acts), (changed, acts, waits)):
+        found = notes(helm, given, *more)
+        assert said in found
+        assert other not in found
+
+
+def test_notes_name_the_broker_that_the_release_lacks(helm: Helm) -> None:
+    """With its Secret, and approval: with the default address nobody made either."""
+    found = notes(helm, {**WHOLE, "enabled": {"nats": False}})
+    assert "The broker at nats://kinema-nats:4222 is not part of this release" in found
+    assert "Pods wait for the Secret kinema-nats of the namespace default" in found
+    assert "waits until you approve it" in found
+    own = {"kinema": {"cluster": "c1", "nats": {"url": "tls://nats.example", "existingSecret": ""}}}
+    found = notes(helm, {**WHOLE, "global": own, "enabled": {"nats": False}})
+    assert "The broker at tls://nats.example is not part" in found
+    assert "Pods wait for the Secret" not in found
+
+
 @pytest.mark.parametrize(("service", "kind"), [("decider", Limits), ("rescheduler", ReschedulerLimits)])
 def test_notes_name_settings_that_services_need_alike(helm: Helm, service: str, kind: type[msgspec.Struct]) -> None:
     """As `kinema up` does: by service, with both values, of which one that is not given is the service's default."""
@@ -494,9 +535,7 @@ def test_notes_name_settings_that_services_need_alike(helm: Helm, service: str, 
         given: dict[str, Any] = copy.deepcopy(dict(WHOLE))
         given["global"]["kinema"] |= {"sharedSettings": shared} if shared else {}
         given.setdefault(service, {}).setdefault("settings", {})["limits"] = limits
-        done = helm.run("install", "kinema", str(CHARTS / "kinema"), "--dry-run=client", values=given)
-        assert done.returncode == 0, done.stderr
-        return " ".join(done.stdout.partition("NOTES:")[2].split())
+        return notes(helm, given)
 
     differs = disagreement({"optimizer": {"planning": planning}, service: {"limits": limits | changed}})
     assert [name for name in alike if name in differs] == alike != []

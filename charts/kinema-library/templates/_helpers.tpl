@@ -182,3 +182,12 @@ load them into a Prometheus without its operator.
 - with the broker of the chart kinema-nats: Secret kinema-nats and PersistentVolumeClaim data-kinema-nats-0, so that a
   second installation goes on with the same streams.
 {{- end -}}
+
+{{/* Whether plans wait for the operator. Takes the limits among the decider's settings. */}}
+{{- define "kinema.approval" -}}
+{{- if eq (dig "approval" "required" .) "automatic" -}}
+Plans that save are executed at once: `approval` of the decider is automatic.
+{{- else -}}
+A plan that saves waits until you approve it.
+{{- end -}}
+{{- end -}}
