@@ -29,6 +29,11 @@ WHOLE: Final = {
 Values = Mapping[str, Any]
 
 
+def catalog_of(provider: str) -> str:
+    """The least file that a provider takes."""
+    return "{}" if provider == "static" else "machine_type,vcpus\n"
+
+
 def needed(chart: str) -> Values:
     """The least values that a chart can be installed with."""
     found: Mapping[str, Values] = {

@@ -9,7 +9,20 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.charts.helm import CHARTS, INSTALLABLE, NAMED, PROVIDED, WHOLE, Helm, Values, accepted, named, needed, pods
+from tests.charts.helm import (
+    CHARTS,
+    INSTALLABLE,
+    NAMED,
+    PROVIDED,
+    WHOLE,
+    Helm,
+    Values,
+    accepted,
+    catalog_of,
+    named,
+    needed,
+    pods,
+)
 from tests.controlplane.build import VERSIONS, built
 from tests.controlplane.plane import ControlPlane
 from tools.release import VERSION
@@ -99,6 +112,19 @@ def test_lint_finds_nothing(helm: Helm, chart: str) -> None:
             "kinema-rescheduler",
             {**PROVIDED, "settings": {"provider": {"kind": "delgate"}}},
             "at '/settings/provider/kind': value must be one of 'sim', 'kwok', 'delegate'",
+        ),
+        (
+            "kinema-all-in-one",
+            {**NAMED, "catalog": "prices.csv"},
+            'catalog: it is the content of a file, and "prices.csv" looks like a path: give the file by --set-file',
+        ),
+        *(
+            (chart, {**values, "catalog": "price list.csv"}, f"catalog: {said}")
+            for chart, values, said in (
+                ("kinema-rescheduler", PROVIDED, "a CSV of prices has a column machine_type: give the file by"),
+                ("kinema-all-in-one", NAMED, "a CSV of prices has a column machine_type: give the file by"),
+                ("kinema-all-in-one", {**NAMED, "provider": "static"}, "the provider static takes a JSON object"),
+            )
         ),
         (
             "kinema-rescheduler",
@@ -338,7 +364,8 @@ def test_roles_are_those_of_kinema_rbac(helm: Helm, provider: str) -> None:
     """Chart and command grant the same: each rule in its namespace or everywhere, to the service's account alone."""
     for service, rules in rules_by_service(provider).items():
         chosen = {"gke": GKE, "karpenter": KARPENTER, "cluster-api": CLUSTER_API}.get(provider, {"kind": provider})
-        values = {**PROVIDED, "settings": {"provider": chosen}} if service == "rescheduler" else NAMED
+        provided = {**NAMED, "settings": {"provider": chosen}, "catalog": catalog_of(provider)}
+        values = provided if service == "rescheduler" else NAMED
         objects = helm.rendered(f"kinema-{service}", values)
         granted = {
             one["metadata"].get("namespace", ""): one["rules"]
@@ -413,14 +440,15 @@ def test_one_pod_has_the_rights_of_its_provider(helm: Helm, provider: str) -> No
     """Every provider of `kinema up` but the simulated one can be chosen; the pod gets its rights, and its location."""
     places = {"gke": "shop/europe-west3/prod", "karpenter": "default", "cluster-api": "fleet/shop"}
     place = places.get(provider, "")
-    values = {**NAMED, "provider": provider, "location": place, "catalog": "" if place else "machine_type,vcpus\n"}
+    catalog = catalog_of(provider)
+    values = {**NAMED, "provider": provider, "location": place, "catalog": "" if place else catalog}
     objects = helm.rendered("kinema-all-in-one", values)
     granted = [rule for one in objects if one["kind"] in {"Role", "ClusterRole"} for rule in one["rules"]]
     assert all(as_written(rule) in granted for rule in OF_PROVIDER[provider])
     ((_, spec),) = pods(objects)
     (command,) = spec["containers"][0]["args"]
     assert f"--provider {provider}={place or '/etc/kinema/catalog'}" in command
-    priced = helm.rendered("kinema-all-in-one", {**values, "catalog": "machine_type,vcpus\n"})
+    priced = helm.rendered("kinema-all-in-one", {**values, "catalog": catalog})
     settings = json.loads(named(priced, "ConfigMap", "kinema-all-in-one")["data"]["settings.json"])
     assert settings == ({"rescheduler": {"provider": {"catalog": "/etc/kinema/catalog"}}} if place else {})
 

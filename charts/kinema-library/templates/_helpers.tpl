@@ -191,3 +191,16 @@ Plans that save are executed at once: `approval` of the decider is automatic.
 A plan that saves waits until you approve it.
 {{- end -}}
 {{- end -}}
+
+{{/* Refuse a provider's file that is none. Takes provider and catalog, its content. */}}
+{{- define "kinema.catalog" -}}
+{{- if regexMatch "^[[:word:]./-]+$" .catalog -}}
+{{- fail (printf "catalog: it is the content of a file, and %q looks like a path: give the file by --set-file" .catalog) -}}
+{{- end -}}
+{{- if and (eq .provider "static") (not (hasPrefix "{" (trim .catalog))) -}}
+{{- fail "catalog: the provider static takes a JSON object of machines and commands: give the file by --set-file" -}}
+{{- end -}}
+{{- if and (ne .provider "static") (not (contains "machine_type" .catalog)) -}}
+{{- fail "catalog: a CSV of prices has a column machine_type: give the file by --set-file" -}}
+{{- end -}}
+{{- end -}}
