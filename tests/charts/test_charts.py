@@ -51,6 +51,9 @@ SECURED: Values = {
 GKE = {"kind": "gke", "project": "shop", "location": "europe-west3", "cluster": "prod"}
 KARPENTER = {"kind": "karpenter", "node_pool": "default"}
 CLUSTER_API = {"kind": "cluster-api", "namespace": "fleet", "cluster": "shop"}
+ONE_POD: Values = {"global": WHOLE["global"], "allInOne": {"catalog": "machine_type,vcpus\n"}}
+IN_ONE_POD = ("--values", str(CHARTS / "kinema" / "all-in-one.yaml"))
+"""The umbrella as one pod."""
 MATRIX: dict[str, tuple[str, Values]] = {
     "whole": ("kinema", WHOLE),
     "alone": ("kinema", {**WHOLE, "enabled": {"nats": False, "setup": False}}),
@@ -109,11 +112,6 @@ def test_lint_finds_nothing(helm: Helm, chart: str) -> None:
             'catalog: it is the content of a file, and "prices.csv" looks like a path: give the file by --set-file',
         ),
         (
-            "kinema-rescheduler",
-            {**PROVIDED, "settings": {"provider": {"kind": "delgate"}}},
-            "at '/settings/provider/kind': value must be one of 'sim', 'kwok', 'delegate'",
-        ),
-        (
             "kinema-all-in-one",
             {**NAMED, "catalog": "prices.csv"},
             'catalog: it is the content of a file, and "prices.csv" looks like a path: give the file by --set-file',
@@ -128,6 +126,11 @@ def test_lint_finds_nothing(helm: Helm, chart: str) -> None:
         ),
         (
             "kinema-rescheduler",
+            {**PROVIDED, "settings": {"provider": {"kind": "delgate"}}},
+            "at '/settings/provider/kind': value must be one of 'sim', 'kwok', 'delegate'",
+        ),
+        (
+            "kinema-rescheduler",
             {**PROVIDED, "settings": {"provider": {"kind": "delegate", "catalogue": "f"}}},
             "at '/settings/provider': additional properties 'catalogue' not allowed",
         ),
@@ -139,6 +142,34 @@ def test_lint_finds_nothing(helm: Helm, chart: str) -> None:
                 "allInOne": {"provider": "kwok", "catalog": "machine_type,vcpus\n"},
             },
             "set enabled.nats, enabled.observer, enabled.optimizer, enabled.rescheduler to false",
+        ),
+        *(
+            ("kinema", {**WHOLE, **values, "global": {"kinema": {"cluster": "c1", **shared}}}, said)
+            for values, shared, said in (
+                ({"setup": {"streams": {"replicas": 3}}}, {}, "setup.streams.replicas is 3, and the broker"),
+                ({"nats": {"existingSecret": "own"}}, {}, 'Secret "own", and the services from "kinema-nats"'),
+                ({}, {"nats": {"existingSecret": "own"}}, 'Secret "kinema-nats", and the services from "own"'),
+                ({}, {"nats": {"tls": {"secret": "x"}}}, "leave out auth and tls, or enabled.nats"),
+                ({}, {"nats": {"auth": "seed"}}, "leave out auth and tls, or enabled.nats"),
+                ({}, {"nats": {"url": "nats://other:4222"}}, 'global.kinema.nats.url is "nats://other:4222", and'),
+                ({}, {"nats": {"url": ""}}, 'global.kinema.nats.url is "", and the broker of enabled.nats'),
+                ({"nats": {"cluster": "other"}}, {}, 'nats.cluster is "other" and global.kinema.cluster "c1"'),
+                ({"setup": {"streams": {"logSize": "20Gi"}}}, {}, "2Gi, 20Gi and 1Gi do not fit in"),
+                ({"nats": {"storage": {"maxFileStore": "5368M"}}}, {}, "do not fit in"),
+            )
+        ),
+        *(
+            ("kinema-nats", {**NAMED, "storage": storage}, f"storage: {said}")
+            for storage, said in (
+                ({"maxFileStore": "10G"}, "maxFileStore 10G is more than the volume's size 8Gi"),
+                ({"maxFileStore": "9GB"}, "maxFileStore 9GB is more than the volume's size 8Gi"),
+                ({"size": "5G"}, "maxFileStore 6G is more than the volume's size 5G"),
+            )
+        ),
+        (
+            "kinema",
+            {"global": WHOLE["global"], "enabled": {"allInOne": True}},
+            "enabled.setup to false, as charts/kinema/all-in-one.yaml does",
         ),
         (
             "kinema-optimizer",
@@ -209,6 +240,20 @@ def test_wrong_values_are_refused_with_their_path(helm: Helm, chart: str, values
     assert said in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("values", "shared"),
+    [
+        ({"nats": {"existingSecret": "own"}}, {"existingSecret": "own"}),
+        ({}, {"url": "nats://kinema-nats.kinema.svc.cluster.local:4222"}),
+        ({"nats": {"storage": {"size": "1Ti", "maxFileStore": "5GiB"}}}, {}),
+        ({"setup": {"streams": {"enabled": False, "replicas": 3}}}, {}),
+    ],
+)
+def test_values_that_agree_are_taken(helm: Helm, values: Values, shared: Values) -> None:
+    """What the checks of values together leave alone."""
+    helm.rendered("kinema", {**WHOLE, **values, "global": {"kinema": {"cluster": "c1", "nats": shared}}})
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_the_service_takes_the_settings_that_its_chart_writes(helm: Helm, service: str, tmp_path: Path) -> None:
     """Broker, user, password file and probes of the rendered settings are those of the values."""
@@ -236,7 +281,8 @@ def test_a_charts_own_value_goes_before_the_shared_one(helm: Helm) -> None:
         "image": {"registry": "", "tag": "2", "pullSecrets": []},
         "networkPolicy": {"enabled": True},
     }
-    objects = helm.rendered("kinema", {**WHOLE, "global": {"kinema": shared}, "decider": own})
+    given = {**WHOLE, "enabled": {}, "global": {"kinema": shared}, "decider": own}
+    objects = helm.rendered("kinema", given)
 
     def seen(service: str) -> tuple[object, ...]:
         spec = named(objects, "Deployment", f"kinema-{service}")["spec"]["template"]["spec"]
@@ -248,6 +294,7 @@ def test_a_charts_own_value_goes_before_the_shared_one(helm: Helm) -> None:
     assert seen("predictor") == ("registry.example/kinema-predictor:1", of_all, "nats://all:4222", ["all"])
     assert seen("decider") == ("kinema-decider:2", None, "nats://one:4223", [])
     assert [one["metadata"]["name"] for one in objects if one["kind"] == "NetworkPolicy"] == ["kinema-decider"]
+    objects = helm.rendered("kinema-nats", {"global": {"kinema": shared}})
     broker = named(objects, "StatefulSet", "kinema-nats")["spec"]["template"]["spec"]
     assert broker["containers"][0]["image"].startswith("docker.io/library/nats:2.")
     assert broker["imagePullSecrets"] == of_all
@@ -423,11 +470,8 @@ def test_an_upgrade_shows_what_setup_could_not_change(helm: Helm) -> None:
 
 def test_one_pod_takes_the_place_of_services_and_broker(helm: Helm) -> None:
     """With the umbrella's `all-in-one.yaml` one Deployment remains, on the volume that the broker's chart uses."""
-    given = ("--values", str(CHARTS / "kinema" / "all-in-one.yaml"))
     whole = helm.rendered("kinema", WHOLE)
-    objects = helm.rendered(
-        "kinema", {"global": WHOLE["global"], "allInOne": {"catalog": "machine_type,vcpus\n"}}, *given
-    )
+    objects = helm.rendered("kinema", ONE_POD, *IN_ONE_POD)
     assert [name for name, _ in pods(objects)] == ["Deployment/kinema-all-in-one"]
     (broker,) = (one for one in whole if one["kind"] == "StatefulSet")
     (template,) = broker["spec"]["volumeClaimTemplates"]
@@ -515,10 +559,6 @@ def notes(helm: Helm, values: Values, *more: str) -> str:
     done = helm.run("install", "kinema", str(CHARTS / "kinema"), "--dry-run=client", *more, values=values)
     assert done.returncode == 0, done.stderr
     return " ".join(done.stdout.partition("NOTES:")[2].split())
-
-
-ONE_POD: Values = {"global": WHOLE["global"], "allInOne": {"catalog": "machine_type,vcpus\n"}}
-IN_ONE_POD = ("--values", str(CHARTS / "kinema" / "all-in-one.yaml"))
 
 
 @pytest.mark.parametrize("one_pod", [False, True])

@@ -192,6 +192,17 @@ A plan that saves waits until you approve it.
 {{- end -}}
 {{- end -}}
 
+{{/* Size in bytes, 0 for one of another form; for Kubernetes (`8Gi`) and the broker (`6G`, `6GiB`). Takes the text. */}}
+{{- define "kinema.bytes" -}}
+{{- $unit := regexFind "[KMGT]i?B?$" (upper . | replace "I" "i") -}}
+{{- $count := regexFind "^[0-9]+" . -}}
+{{- $bytes := ternary (int64 $count) 0 (eq (printf "%s%s" $count $unit) (upper . | replace "I" "i")) -}}
+{{- range untilStep 0 (index (dict "K" 1 "M" 2 "G" 3 "T" 4) (trunc 1 $unit) | default 0 | int) 1 -}}
+{{- $bytes = mul $bytes (ternary 1000 1024 (eq (len $unit) 1)) -}}
+{{- end -}}
+{{ $bytes }}
+{{- end -}}
+
 {{/* Refuse a provider's file that is none. Takes provider and catalog, its content. */}}
 {{- define "kinema.catalog" -}}
 {{- if regexMatch "^[[:word:]./-]+$" .catalog -}}
