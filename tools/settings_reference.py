@@ -15,7 +15,7 @@ from datetime import datetime, time
 from importlib import import_module
 from pathlib import Path
 from types import NoneType
-from typing import Final, Literal, get_args, get_origin
+from typing import Annotated, Final, Literal, get_args, get_origin
 
 import msgspec
 from msgspec.structs import FieldInfo
@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools.event_catalog import structs, write_or_check
 
+from kinema_core.ranges import range_text
 from kinema_core.runtime.settings import RuntimeSettings
 
 DOC: Final = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
@@ -111,6 +112,8 @@ class _Part:
         origin, inner = get_origin(kind), get_args(kind)
         if origin is Literal:
             return " or ".join(f'`"{value}"`' for value in inner)
+        if origin is Annotated:
+            return f"{self._type(inner[0])} ({range_text(kind)})"
         if origin is tuple:
             return f"list of {self._type(inner[0])}"
         if isinstance(origin, type) and issubclass(origin, Mapping):

@@ -144,6 +144,22 @@ def test_lint_finds_nothing(helm: Helm, chart: str) -> None:
             "set enabled.nats, enabled.observer, enabled.optimizer, enabled.rescheduler to false",
         ),
         *(
+            (chart, {**needed(chart), "settings": {part: {name: value}}}, f"at '/settings/{part}/{name}': {said}")
+            for chart, part, name, value, said in (
+                ("kinema-optimizer", "planning", "time_limit_seconds", 0, "exclusiveMinimum: got 0, want 0"),
+                ("kinema-optimizer", "planning", "time_limit_seconds", -5, "exclusiveMinimum: got -5, want 0"),
+                ("kinema-optimizer", "planning", "move_price_usd", -1, "minimum: got -1, want 0"),
+                ("kinema-decider", "limits", "min_savings_fraction", 3, "maximum: got 3, want 1"),
+                ("kinema-decider", "limits", "min_savings_fraction", -1, "minimum: got -1, want 0"),
+                ("kinema-observer", "prometheus", "timeout_seconds", 86401, "maximum: got 86,401, want 86,400"),
+            )
+        ),
+        (
+            "kinema",
+            {**WHOLE, "global": {"kinema": {"cluster": "c1", "sharedSettings": {"min_savings_fraction": 3}}}},
+            "at '/global/kinema/sharedSettings/min_savings_fraction': maximum: got 3, want 1",
+        ),
+        *(
             ("kinema", {**WHOLE, **values, "global": {"kinema": {"cluster": "c1", **shared}}}, said)
             for values, shared, said in (
                 ({"setup": {"streams": {"replicas": 3}}}, {}, "setup.streams.replicas is 3, and the broker"),

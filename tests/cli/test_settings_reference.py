@@ -27,8 +27,9 @@ def test_every_setting_has_its_line_and_a_meaning() -> None:
 
 
 def test_units_and_defaults() -> None:
-    """The unit follows from the name, the default is written as JSON, and what has none is required."""
+    """The unit follows from the name, the default is written as JSON, what has none is required, and a range shows."""
     text = settings_reference.reference()
-    assert "| `solver.memory_limit_mib` | whole number | MiB | `4096` |" in text
+    assert "| `solver.memory_limit_mib` | whole number (1 or more) | MiB | `4096` |" in text
+    assert "| `limits.spot.max_share` | number (0 to 1) or null | | `null` |" in text
     assert '| `limits.approval` | `"automatic"` or `"required"` | | `"required"` |' in text
     assert "| `cluster` | text | | required |" in text

@@ -128,7 +128,7 @@ def test_the_defaults_are_those_of_the_specification(tmp_path: Path) -> None:
         ("stabilization_window_seconds", 1e9, "use 0 to 31536000"),
         ("max_restless_fraction", -0.1, "use 0 to 1"),
         *((name, 0, "use more than 0 and") for name in ("tick_seconds", "snapshot_seconds", "bookmark_seconds")),
-        ("usage_seconds", -1, "use 0 (off) to a day"),
+        ("usage_seconds", -1, "use 0 to 86400"),
         ("snapshot_deltas", 0, "use 1 or more"),
     ],
 )

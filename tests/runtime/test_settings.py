@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
 
+from kinema_core.ranges import Share, between, check_ranges
 from kinema_core.runtime.settings import RuntimeSettings, SettingsError, load
 
 
@@ -23,6 +26,18 @@ class Blue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Another one."""
 
     depth: float | None = 1.0
+
+
+class Ranged(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings with ranges."""
+
+    share: Share | None = None
+    risk: Annotated[float, between(0, 0.5, above=True)] = 0.1
+    attempts: Annotated[int, between(1)] = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what no type can."""
+        check_ranges(self, "limits.")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,7 +77,7 @@ def test_reads_what_is_written(tmp_path: Path) -> None:
         ({"runtime": {"cluster": "c", "nats_url": "nats://u:p@h"}}, ["nats_url holds a user", "nats_password_file"]),
         ({"runtime": {"cluster": "c", "nats_key_file": "a"}}, ["without nats_cert_file", "$.runtime"]),
         ({"runtime": {"cluster": ""}}, ["cluster is empty", "$.runtime"]),
-        ({"runtime": {"cluster": "c", "clock_speed": 0}}, ["clock_speed is 0", "above 0"]),
+        ({"runtime": {"cluster": "c", "clock_speed": 0}}, ["clock_speed is 0", "more than 0"]),
         ({"runtime": {"cluster": "c", "clock_epoch": "2026-01-01T00:00:00Z"}}, ["clock_started", "both or neither"]),
         ({"runtime": {"cluster": "c", "clock_epoch": "2026-01-01T00:00:00", "clock_started": 1}}, ["time zone"]),
         ({"runtime": {"cluster": "c", "health_port": 70000}}, ["health_port is 70000"]),
@@ -190,3 +205,30 @@ def test_the_clock_runs_as_set() -> None:
     assert clock.speed == 10
     # 56 years of real time at ten times the speed.
     assert clock.now().year > 2500
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"share": 3}, "limits.share is 3: use 0 to 1"),
+        ({"share": math.nan}, "limits.share is nan: use 0 to 1"),
+        ({"risk": 0}, "limits.risk is 0: use more than 0 and at most 0.5"),
+        ({"risk": 0.6}, "limits.risk is 0.6: use more than 0 and at most 0.5"),
+        ({"attempts": 0}, "limits.attempts is 0: use 1 or more"),
+        ({"attempts": math.inf}, "limits.attempts is inf: use 1 or more"),
+    ],
+)
+def test_a_range_is_kept_by_what_python_makes(given: dict[str, Any], said: str) -> None:
+    """Name, value and range are in the error; the ends that belong to a range, and null, are within."""
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        Ranged(**given)
+    Ranged(share=1, risk=0.5, attempts=1)
+    Ranged(share=0)
+
+
+def test_a_range_is_in_the_schema() -> None:
+    """The charts refuse then what the service would."""
+    parts = msgspec.json.schema(Ranged)["$defs"]["Ranged"]["properties"]
+    assert parts["share"]["anyOf"][0] == {"type": "number", "minimum": 0, "maximum": 1}
+    assert (parts["risk"]["exclusiveMinimum"], parts["risk"]["maximum"]) == (0, 0.5)
+    assert (parts["attempts"]["minimum"], "maximum" in parts["attempts"]) == (1, False)

@@ -215,7 +215,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
         ("decider: {limits: {min_savings_fraction: 0.05, typo: 1}}", "decider: Object contains unknown field `typo`"),
         ("decider: {limits: {typo: 1}}", "`typo` - at `$.limits`; there are "),
         ("rescheduler: {limits: {attempts: many}}", "$.limits.attempts"),
-        ("rescheduler: {limits: {attempts: 0}}", "limits.attempts is 0: give 1 or more"),
+        ("rescheduler: {limits: {attempts: 0}}", "limits.attempts is 0: use 1 or more"),
         ("observer: {runtime: {nats_user: 7}}", "$.runtime.nats_user"),
         ("decider: {limits: {approval: 3}}", "- at `$.limits.approval`: write automatic or required"),
         ("predictor: {mode: off}", '- at `$.mode`: write "off" or "recommend" or "apply"'),

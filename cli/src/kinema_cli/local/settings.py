@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from types import NoneType, UnionType
+from types import NoneType
 from typing import Any, Final, Literal, get_args, get_origin
 from urllib.parse import urlsplit
 
@@ -15,6 +15,7 @@ import msgspec
 from kinema_cli.agreement import disagreement
 from kinema_cli.inputs import InputError, UsageError
 from kinema_cli.local.pipeline import SERVICES
+from kinema_core.ranges import alternatives
 from kinema_core.runtime.settings import known_names
 from kinema_core.runtime.yaml_files import yaml_fault
 from kinema_observer.logic.prometheus import NAME as PROMETHEUS
@@ -160,6 +161,5 @@ def _may_be(kind: object, fault: str, given: object) -> str:
     if get_origin(kind) is Literal:
         quote = '"' if "got `bool`" in fault else ""  # YAML reads a bare off as false
         return f": write {' or '.join(f'{quote}{value}{quote}' for value in get_args(kind) if value)}"
-    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    words = [_WORDS[one] for one in kinds if isinstance(one, type) and one in _WORDS]
+    words = [_WORDS[one] for one in alternatives(kind) if isinstance(one, type) and one in _WORDS]
     return f": write {' or '.join(words)}" if words else ""

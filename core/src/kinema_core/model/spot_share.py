@@ -22,6 +22,7 @@ from kinema_core.model.machines import machine_of
 from kinema_core.model.pod_rules import MobilityOptions, listed_by_key
 from kinema_core.model.strategy import chain_of
 from kinema_core.model.vocabulary import SPOT_MAX_SHARE, SPOT_MAX_SHARE_PER_POOL
+from kinema_core.ranges import Share, check_ranges
 
 _ALL: Final = Decimal(1)
 
@@ -29,19 +30,15 @@ _ALL: Final = Decimal(1)
 class SpotShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits on the share of a workload's pods that spot capacity holds, rounded down to pods."""
 
-    max_share: float | None = None
+    max_share: Share | None = None
     """Share of a workload's pods, 0 to 1, that may be on spot capacity, rounded down to pods; null: any. Optimizer and
     decider need the same value."""
-    max_share_per_pool: float | None = None
+    max_share_per_pool: Share | None = None
     """The same for one spot pool, which is a machine type in a zone: its machines are reclaimed together."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
-        for name in ("max_share", "max_share_per_pool"):
-            value: float | None = getattr(self, name)
-            if value is not None and not 0 <= value <= 1:
-                message = f"spot.{name} is {value}: give a share from 0 to 1"
-                raise ValueError(message)
+        check_ranges(self, "spot.")
 
 
 class SpotPool(NamedTuple):

@@ -10,14 +10,17 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_origin
 
 import msgspec
 
+from kinema_core.ranges import NotNegative, Positive, alternatives, between, check_ranges
 from kinema_core.runtime.clock import SystemClock
 
 T = TypeVar("T")
+LeaseSeconds: TypeAlias = Annotated[float, between(3)]
+"""Life of a lease: leases count whole seconds, and their holders renew them several times in it."""
 
 OVERRIDE: Final = "KINEMA__"
 """Beginning of the variables that override settings; `__` separates the names on the way to one."""
@@ -65,18 +68,18 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """File in PEM with the certificate's private key; empty: it stands in `nats_cert_file`."""
     nats_server_name: str = ""
     """Name that the broker's certificate has; empty: the host in the address."""
-    nats_connect_seconds: float = 30.0
+    nats_connect_seconds: NotNegative = 30.0
     """Real seconds to wait for the broker at start."""
     health_host: str = "127.0.0.1"
     """Address on which probes and metrics are served; `0.0.0.0` in a pod, so that the kubelet can ask."""
-    health_port: int = 8080
+    health_port: Annotated[int, between(0, 65535)] = 8080
     """Port of probes and metrics; 0 takes any free one."""
     traces_url: str = ""
     """Address to which spans are sent by OTLP over HTTP, such as `http://collector:4318/v1/traces`; empty: none are
     made. It needs the extra `traces` of kinema-core."""
     log_format: Literal["auto", "json", "console"] = "auto"
     """`auto`: for people on a terminal, else JSON."""
-    clock_speed: float = 1.0
+    clock_speed: Positive = 1.0
     """Seconds of the cluster's clock in a real second; other than 1 only beside a simulated cluster."""
     clock_epoch: datetime | None = None
     """Cluster time at `clock_started` (Unix seconds); both or neither."""
@@ -85,16 +88,13 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
+        check_ranges(self)
         if not self.cluster:
             raise ValueError("cluster is empty: give the cluster a name")
-        if self.clock_speed <= 0:
-            raise ValueError(f"clock_speed is {self.clock_speed}: it must be above 0")
         if (self.clock_epoch is None) != (self.clock_started is None):
             raise ValueError("clock_epoch and clock_started belong together: set both or neither")
         if self.clock_epoch is not None and self.clock_epoch.tzinfo is None:
             raise ValueError("clock_epoch names no time zone: write it in UTC, with a Z")
-        if not 0 <= self.health_port < 65536:
-            raise ValueError(f"health_port is {self.health_port}: use 0 to 65535")
         if "@" in self.nats_url:  # addresses stand in logs and errors
             raise ValueError("nats_url holds a user or a password: set nats_user and nats_password_file")
         if self.nats_seed_file and self.nats_creds_file:
@@ -226,7 +226,7 @@ def _fields(kind: Any, given: object = None) -> dict[str, Any]:  # noqa: ANN401 
     Of those, only the one whose kind the given value names, if it names one.
     """
     found: dict[str, Any] = {}
-    for one in _alternatives(kind):
+    for one in alternatives(kind):
         if isinstance(one, type) and issubclass(one, msgspec.Struct):
             tag = one.__struct_config__
             if tag.tag_field is not None:
@@ -239,25 +239,21 @@ def _fields(kind: Any, given: object = None) -> dict[str, Any]:  # noqa: ANN401 
 
 def _kinds(kind: Any, field: str = "") -> list[str]:  # noqa: ANN401 - any type
     """Return the kinds that a value of this type may be of; with a field, only where that field names them."""
-    structs = [one for one in _alternatives(kind) if isinstance(one, type) and issubclass(one, msgspec.Struct)]
+    structs = [one for one in alternatives(kind) if isinstance(one, type) and issubclass(one, msgspec.Struct)]
     tags = [one.__struct_config__ for one in structs]
     return [str(one.tag) for one in tags if one.tag is not None and field in ("", one.tag_field)]
 
 
 def _value(kind: Any, text: str) -> Any:  # noqa: ANN401 - any type
     """Return the value that a text stands for: the text itself where the type has text, else what it is as JSON."""
-    alternatives = _alternatives(kind)
-    is_null = text == "null" and NoneType in alternatives
-    if not is_null and any(one in {str, datetime} or get_origin(one) is Literal for one in alternatives):
+    kinds = alternatives(kind)
+    is_null = text == "null" and NoneType in kinds
+    if not is_null and any(one in {str, datetime} or get_origin(one) is Literal for one in kinds):
         return text
     try:
         return msgspec.json.decode(text.encode())
     except msgspec.DecodeError:
         raise ValueError(f"{text!r} is no JSON: write a number, true, false, null, a list or an object") from None
-
-
-def _alternatives(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 - any type
-    return get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
 
 
 def _concerns(fault: str, names: list[str]) -> bool:

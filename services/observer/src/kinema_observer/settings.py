@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from kinema_core.runtime.settings import RuntimeSettings
+from kinema_core.ranges import between, check_ranges
+from kinema_core.runtime.settings import LeaseSeconds, RuntimeSettings
 from kinema_observer.logic.settings import LoopSettings
 
 _DAY: Final = 86_400
+_Interval: TypeAlias = Annotated[float, between(0, _DAY, above=True)]
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
@@ -27,22 +29,19 @@ class PrometheusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """File with a bearer token, read again for every query; empty: none is sent."""
     ca_file: str = ""
     """File with the authority of the server's certificate; empty: the authorities of the machine."""
-    timeout_seconds: float = 60.0
+    timeout_seconds: _Interval = 60.0
     """Real seconds that a query may take; after that a shorter span of time is asked for."""
-    lookback_seconds: float = 1_814_400.0
+    lookback_seconds: Annotated[float, between(0, 31 * _DAY)] = 1_814_400.0
     """How far back usage is read when none is known yet: a new installation learns from the past at once."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
+        check_ranges(self)
         if self.url and not re.match(r"https?://[^/?#\s]+[^?#\s]*$", self.url):
             raise ValueError(f'url is {self.url!r}: give an address such as "http://prometheus.monitoring:9090"')
         for name in self.matchers:
             if not _LABEL.fullmatch(name):
                 raise ValueError(f"matchers has {name!r}: a label's name has letters, digits and _ only")
-        if not 0 < self.timeout_seconds <= _DAY:
-            raise ValueError(f"timeout_seconds is {self.timeout_seconds}: use more than 0 and at most a day ({_DAY})")
-        if not 0 <= self.lookback_seconds <= 31 * _DAY:
-            raise ValueError(f"lookback_seconds is {self.lookback_seconds}: use 0 to {31 * _DAY}")
 
 
 class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,42 +52,32 @@ class Settings(LoopSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """File with the cluster's address and credentials; empty: the service account of the observer's pod."""
     context: str = ""
     """Context in the kubeconfig; empty: its current one."""
-    lease_seconds: float = 9.0
+    lease_seconds: LeaseSeconds = 9.0
     """Real seconds after which another process may take over; whole seconds, at least 3."""
-    tick_seconds: float = 1.0
+    tick_seconds: _Interval = 1.0
     """Interval at which changes are published and the observer loop decides."""
     usage_source: Literal["metrics.k8s.io", "prometheus"] = "metrics.k8s.io"
     """Where usage comes from: the metrics API, which knows the present only, or a Prometheus with the past as well."""
     prometheus: PrometheusSettings = PrometheusSettings()
     """The server, where usage comes from Prometheus."""
-    usage_seconds: float = 15.0
+    usage_seconds: Annotated[float, between(0, _DAY)] = 15.0
     """Interval at which the source of usage is asked; 0 turns it off."""
-    usage_step_seconds: float = 300.0
+    usage_step_seconds: Annotated[float, between(1, _DAY)] = 300.0
     """Length of the steps in which usage is kept: the time over which a pod may use more than it requests unnoticed."""
-    snapshot_deltas: int = 500
+    snapshot_deltas: Annotated[int, between(1)] = 500
     """After how many deltas a snapshot is stated again, so that readers need not go far back."""
-    snapshot_seconds: float = 600.0
+    snapshot_seconds: _Interval = 600.0
     """After which time a snapshot is stated again, if anything changed."""
-    bookmark_seconds: float = 60.0
+    bookmark_seconds: _Interval = 60.0
     """Real seconds between the API server's bookmarks; after two such times without one, a list shows whether
     the watch is dead."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
         super().__post_init__()
-        for name in ("tick_seconds", "snapshot_seconds", "bookmark_seconds"):
-            if not 0 < getattr(self, name) <= _DAY:
-                raise ValueError(f"{name} is {getattr(self, name)}: use more than 0 and at most a day ({_DAY})")
-        if self.lease_seconds < 3:
-            raise ValueError(f"lease_seconds is {self.lease_seconds}: use 3 or more")
-        if not 0 <= self.usage_seconds <= _DAY:
-            raise ValueError(f"usage_seconds is {self.usage_seconds}: use 0 (off) to a day ({_DAY})")
-        if not max(1.0, self.usage_seconds) <= self.usage_step_seconds <= _DAY:
-            message = f"usage_step_seconds is {self.usage_step_seconds}"
-            raise ValueError(f"{message}: use 1 to a day ({_DAY}), and no less than usage_seconds")
+        if self.usage_step_seconds < self.usage_seconds:
+            raise ValueError(f"usage_step_seconds is {self.usage_step_seconds}: use no less than usage_seconds")
         if self.usage_source == "prometheus" and not self.prometheus.url:
             raise ValueError(
                 'prometheus.url is empty: give the address of the server, such as "http://prometheus:9090"'
             )
-        if self.snapshot_deltas < 1:
-            raise ValueError(f"snapshot_deltas is {self.snapshot_deltas}: use 1 or more")

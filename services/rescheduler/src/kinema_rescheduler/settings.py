@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from kinema_core.runtime.settings import RuntimeSettings
+from kinema_core.ranges import NotNegative, Positive, between, check_ranges
+from kinema_core.runtime.settings import LeaseSeconds, RuntimeSettings
 from kinema_rescheduler.plan.limits import Limits
 
 METADATA_URL: Final = "http://metadata.google.internal/computeMetadata/v1/instance/service-accounts/default/token"
@@ -27,10 +28,14 @@ class KwokSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     catalog: str
     """CSV file of what is on sale; `available` counts the nodes that may be there at the same time."""
-    boot_seconds: float = 30.0
+    boot_seconds: NotNegative = 30.0
     """Cluster seconds from the order to the node's registration."""
-    max_nodes: int | None = None
+    max_nodes: Annotated[int, between(0)] | None = None
     """Quota: how many fake nodes may be there at the same time; none: no limit."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no type can."""
+        check_ranges(self)
 
 
 class DelegateSettings(
@@ -103,10 +108,14 @@ class StaticSettings(
 
     inventory: str
     """JSON file of machines and commands."""
-    command_seconds: float = 60.0
+    command_seconds: Positive = 60.0
     """Real seconds that a command may take."""
-    reservation_seconds: float = 1800.0
+    reservation_seconds: NotNegative = 1800.0
     """Cluster seconds after which a machine that was chosen and is still off may be chosen again."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no type can."""
+        check_ranges(self)
 
 
 ProviderSettings: TypeAlias = (
@@ -134,29 +143,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `cluster-api`, `static`."""
     steering: bool = True
     """Lead new pods to the planned nodes, where the admission policies are installed."""
-    request_seconds: float = 10.0
+    request_seconds: Positive = 10.0
     """Real seconds for one request to the cluster or the provider."""
-    lease_seconds: float = 9.0
+    lease_seconds: LeaseSeconds = 9.0
     """Real seconds after which another process may take over; whole seconds, at least 3."""
-    cluster_lease_duration_seconds: float = 15.0
+    cluster_lease_duration_seconds: LeaseSeconds = 15.0
     """Real seconds after which a Kinema that is dead is taken for it by another one on the same cluster."""
     instance_name: str = ""
     """Place of this Kinema, as another Kinema on the same cluster reports it; empty: host and process."""
-    tick_seconds: float = 0.2
+    tick_seconds: Positive = 0.2
     """Real seconds between two looks at the streams."""
-    grace_seconds: float = 5.0
+    grace_seconds: NotNegative = 5.0
     """Real seconds that running effects have to end when the service stops."""
-    max_state_age_seconds: float = 60.0
+    max_state_age_seconds: Positive = 60.0
     """Cluster seconds without an observation after which nothing is decided. The observer of a quiet cluster publishes
     a heartbeat every 15 seconds, so that three may be lost."""
-    catalog_seconds: float = 300.0
+    catalog_seconds: Positive = 300.0
     """Cluster seconds between two looks at the provider's catalog."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        for name in ("lease_seconds", "cluster_lease_duration_seconds"):
-            if getattr(self, name) < 3:
-                raise ValueError(f"{name} is {getattr(self, name)}: give 3 or more")
-        for name in ("request_seconds", "tick_seconds", "catalog_seconds", "max_state_age_seconds"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}: it must be above 0")
+        check_ranges(self)

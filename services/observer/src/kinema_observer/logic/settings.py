@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, TypeAlias
 
 import msgspec
 
-_YEAR: Final = 31_536_000
+from kinema_core.ranges import Share, between, check_ranges
+
+_Time: TypeAlias = Annotated[float, between(0, 31_536_000)]
+"""A year at most."""
 
 
 class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Conditions for an iteration to begin, and times after which one counts as abandoned."""
 
-    stabilization_window_seconds: float = 30.0
+    stabilization_window_seconds: _Time = 30.0
     """Time for which the cluster must have been stable before a reschedule iteration, and for which pods wait whose
     autoscale plan came at the wrong moment (rules `drift` and `executing`). After a plan that ended for a pod that
     waits, the rest of it is planned when all pods are Ready, or after this time."""
-    max_restless_fraction: float = 0.2
+    max_restless_fraction: Share = 0.2
     """Share of the workloads that may be restless at once: pods that are not Ready, a rollout, an HPA about to scale. A
     plan leaves them where they are. Above this share no reschedule iteration begins."""
-    missing_share: float = 0.1
+    missing_share: Share = 0.1
     """Share of the Ready replicas, or of the nodes, that may be missing from the state. Above it the state contradicts
     itself (the API server's lists were not whole), and no iteration begins."""
-    reschedule_interval_seconds: float = 60.0
+    reschedule_interval_seconds: _Time = 60.0
     """Least time between the end of one reschedule iteration and the next one."""
-    autoscale_retry_seconds: float = 60.0
+    autoscale_retry_seconds: _Time = 60.0
     """Time for which pods that an ended autoscale iteration covered wait before they are the reason for another."""
-    ahead_margin_seconds: float = 300.0
+    ahead_margin_seconds: _Time = 300.0
     """Time, beyond what boots take, from which on room is bought for replicas that the forecast expects (`ahead_hours`
     of the predictor)."""
-    iteration_deadline_seconds: float = 900.0
+    iteration_deadline_seconds: _Time = 900.0
     """An iteration without a decision after this time counts as abandoned."""
-    approval_seconds: float = 3600.0
+    approval_seconds: _Time = 3600.0
     """Time for which a plan that waits for approval keeps new iterations from beginning."""
-    execution_deadline_seconds: float = 14400.0
+    execution_deadline_seconds: _Time = 14400.0
     """An accepted plan without an end after this time counts as abandoned."""
-    skip_repeat_seconds: float = 300.0
+    skip_repeat_seconds: _Time = 300.0
     """Time after which the observer publishes again an unchanged reason for not beginning."""
-    deletion_repeat_seconds: float = 600.0
+    deletion_repeat_seconds: _Time = 600.0
     """Interval at which the deletion of an empty disrupted node is requested again."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
-        for name in LoopSettings.__struct_fields__:
-            most = _YEAR if name.endswith("_seconds") else 1
-            if not 0 <= getattr(self, name) <= most:
-                raise ValueError(f"{name} is {getattr(self, name)}: use 0 to {most}")
+        check_ranges(self)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from kinema_core.events import FrozenMap, Offer, Plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.power import micro_watts
+from kinema_core.ranges import between, check_ranges
 from kinema_optimizer.request.objective import MICRO, worth
 from kinema_optimizer.request.outranking import Criterion, flows
 
@@ -25,7 +26,7 @@ PRICE_STEPS: Final = (0, 4, 16)
 class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A choice among plans of nearly equal cost, which are made with other prices of a move."""
 
-    within_percent: float = 2.0
+    within_percent: Annotated[float, between(0, 100)] = 2.0
     """Plans that cost at most so much more than the cheapest are chosen from."""
     weights: Mapping[str, float] = {}
     """Of `cost`, `energy` (watts of the nodes), `restarts`, `spread` (nodes that each workload is on), and `objects`
@@ -33,9 +34,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
-        if not 0 <= self.within_percent <= 100:
-            message = f"within_percent is {self.within_percent}: use 0 to 100"
-            raise ValueError(message)
+        check_ranges(self)
         for name, weight in self.weights.items():
             if name not in CRITERIA:
                 message = f"weights has {name!r}: use {', '.join(CRITERIA)}"

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from kinema_core.events import Amounts, ClusterObject, FrozenMap, Plan, Pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.quantity import QuantityError, parse_amount
+from kinema_core.ranges import between, check_ranges
 
 NAMESPACE: Final = "kinema.io~headroom"
 """No namespace can have this name, so that no pod of the cluster is mistaken for a placeholder."""
@@ -37,14 +38,12 @@ class Headroom(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     requests: Mapping[str, str]
     """Quantities as Kubernetes writes them: `{"cpu": "500m", "memory": "1Gi"}`."""
-    count: int = 1
+    count: Annotated[int, between(1, _MOST)] = 1
     """Number of such pods."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
-        if not 1 <= self.count <= _MOST:
-            message = f"headroom count is {self.count}: use 1 to {_MOST}"
-            raise ValueError(message)
+        check_ranges(self, "headroom ")
         if not any(self.amounts.values()):
             message = "headroom requests nothing: name at least one resource, as cpu or memory, above 0"
             raise ValueError(message)

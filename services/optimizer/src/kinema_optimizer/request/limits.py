@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -30,10 +30,10 @@ from kinema_core.model.catalog import INSTANCE_TYPE, ZONE, machine_of
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.match import HOSTNAME
 from kinema_core.model.vocabulary import CAPACITY_TYPE, SPOT
+from kinema_core.ranges import between, check_ranges
 from kinema_optimizer.request.headroom import FLOOR, LOWEST, NAMESPACE
 
-_MOST: Final = 100_000
-_MOST_VCPUS: Final = 100_000_000
+_Nodes: TypeAlias = Annotated[int, between(0, 100_000)]
 _LABEL: Final = "kinema.io/floor"
 
 
@@ -46,23 +46,18 @@ class NodeLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Zone of the nodes that count."""
     capacity_type: Literal["on-demand", "spot"] | None = None
     """Capacity type of the nodes that count."""
-    min_nodes: int = 0
+    min_nodes: _Nodes = 0
     """So many are kept or booted at least."""
-    max_nodes: int | None = None
+    max_nodes: _Nodes | None = None
     """So many there may be at most; null: any number."""
-    max_vcpus: int | None = None
+    max_vcpus: Annotated[int, between(0, 100_000_000)] | None = None
     """So many vCPUs they may have together at most, as a cloud's quota counts them; null: any number."""
 
     def __post_init__(self) -> None:
         """Refuse what no type can."""
-        if not 0 <= self.min_nodes <= _MOST:
-            message = f"min_nodes is {self.min_nodes}: use 0 to {_MOST}"
-            raise ValueError(message)
-        if self.max_nodes is not None and not self.min_nodes <= self.max_nodes <= _MOST:
-            message = f"max_nodes is {self.max_nodes}: use {self.min_nodes} (min_nodes) to {_MOST}"
-            raise ValueError(message)
-        if self.max_vcpus is not None and not 0 <= self.max_vcpus <= _MOST_VCPUS:
-            message = f"max_vcpus is {self.max_vcpus}: use 0 to {_MOST_VCPUS}"
+        check_ranges(self)
+        if self.max_nodes is not None and self.max_nodes < self.min_nodes:
+            message = f"max_nodes is {self.max_nodes}: use {self.min_nodes} (min_nodes) or more"
             raise ValueError(message)
         if not self.min_nodes and self.max_nodes is None and self.max_vcpus is None:
             message = f"the limit of {self.text} limits nothing: give min_nodes, max_nodes or max_vcpus"

@@ -9,11 +9,10 @@ Source: the thesis, chapter 5.1 (a CPU threshold by day, cost alone by night).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -22,6 +21,7 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.disruption_cost import ORDINARY
 from kinema_core.model.resizing import changed_pods
 from kinema_core.model.schedule import Schedule
+from kinema_core.ranges import between, check_ranges
 from kinema_optimizer.request.headroom import Headroom, brings_room
 
 Kind: TypeAlias = Literal["cost", "energy"]
@@ -30,6 +30,7 @@ SLACK: Final = 1000
 """Costs up to 1/SLACK above the least count as equal when moves are counted."""
 MOST_PRICE: Final = 1e6
 """Above any price of a move that makes sense: it forbids every move."""
+MovePrice: TypeAlias = Annotated[float, between(0, MOST_PRICE)]
 
 
 class Window(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,13 +42,13 @@ class Window(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Where moves have neither price nor limit, each has to save a tenth of what a pod costs on average. `least-cost`: the
     least cost, however many pods move, and then the fewest moves within 0.1% of it.
     """
-    max_utilization_percent: int = 100
+    max_utilization_percent: Annotated[int, between(1, 100)] = 100
     """Ceiling on every node's CPU and memory, requests over allocatable: nothing new is placed above it."""
-    move_price_usd: float | None = None
+    move_price_usd: MovePrice | None = None
     """USD per hour that a plan has to save for each pod that it moves; for the objective `cost`."""
-    move_price_watts: float | None = None
+    move_price_watts: MovePrice | None = None
     """The same in watts, for the objective `energy`."""
-    max_moves: int | None = None
+    max_moves: Annotated[int, between(0)] | None = None
     """Most pods that a plan moves; a pod that makes a stop on the way counts twice."""
     headroom: tuple[Headroom, ...] = ()
     """Room that is kept free for what may come."""
@@ -55,24 +56,11 @@ class Window(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse what no type can."""
         super().__post_init__()
-        if not 1 <= self.max_utilization_percent <= 100:
-            message = f"max_utilization_percent is {self.max_utilization_percent}: use 1 to 100"
-            raise ValueError(message)
-        if self.max_moves is not None and self.max_moves < 0:
-            message = f"max_moves is {self.max_moves}: use 0 or more"
-            raise ValueError(message)
-        self._check_prices()
-
-    def _check_prices(self) -> None:
+        check_ranges(self)
         wrong = "move_price_usd" if self.objective == "energy" else "move_price_watts"
         if getattr(self, wrong) is not None:
             message = f"{wrong} does not go with the objective {self.objective}: price moves in what is made small"
             raise ValueError(message)
-        for name in ("move_price_usd", "move_price_watts"):
-            price: float | None = getattr(self, name)
-            if price is not None and not (math.isfinite(price) and 0 <= price <= MOST_PRICE):
-                message = f"{name} is {price}: use 0 to {MOST_PRICE:g}"
-                raise ValueError(message)
 
 
 @dataclass(frozen=True)

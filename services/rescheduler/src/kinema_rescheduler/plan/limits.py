@@ -3,82 +3,84 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
 from kinema_core.events import StepKind
+from kinema_core.ranges import NotNegative, Share, between, check_ranges
 
 _SHARE: Final = re.compile(r"([1-9][0-9]?|100)%")
+_Number: TypeAlias = Annotated[int, between(1)]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits of an execution. Seconds count cluster time."""
 
-    execution_seconds: float = 7200.0
+    execution_seconds: NotNegative = 7200.0
     """Deadline of the whole plan."""
-    start_seconds: float = 300.0
+    start_seconds: NotNegative = 300.0
     """A plan that was accepted longer ago and never begun is stale."""
-    boot_seconds: float = 900.0
+    boot_seconds: NotNegative = 900.0
     """Deadline of the provider's operation that boots a node."""
-    node_ready_seconds: float = 900.0
+    node_ready_seconds: NotNegative = 900.0
     """Maximum time until a booted node is Ready."""
-    pods_ready_seconds: float = 600.0
+    pods_ready_seconds: NotNegative = 600.0
     """Maximum time until new pods are Ready, those of rolling updates included."""
-    refused_seconds: float = 15.0
+    refused_seconds: NotNegative = 15.0
     """Time for which a controller may report that it cannot create pods, or kube-scheduler that it can bind them to no
     node: a passing cause, as two writers at one quota, is over by then."""
-    unschedulable_seconds: float = 15.0
+    unschedulable_seconds: NotNegative = 15.0
     """Time for which a new pod may wait where only Kinema's taint keeps it off a node with room, or a node on sale
     would take it: then the plan is aborted."""
-    roll_seconds: float = 3600.0
+    roll_seconds: NotNegative = 3600.0
     """Maximum duration of a rolling update that makes progress."""
     resize_in_place: bool = True
     """Requests are changed while the pods run, where the plan leaves them on their nodes and their kubelets do it
     without a restart; false: always by a rolling update."""
-    resize_seconds: float = 300.0
+    resize_seconds: NotNegative = 300.0
     """Maximum duration of that. A resize that its kubelet defers or refuses is followed by a rolling update."""
-    max_moves_fraction: float = 0.25
+    max_moves_fraction: Share = 0.25
     """Most pods moved or restarted by one plan, as a share of all pods; above 0, ten pods always may. Where kubelets
     refuse resizes, rolling updates follow only within this. The optimizer needs the same value."""
-    evict_seconds: float = 900.0
+    evict_seconds: NotNegative = 900.0
     """Time for which a disruption budget may refuse an eviction."""
-    delete_seconds: float = 600.0
+    delete_seconds: NotNegative = 600.0
     """Deadline of deleting a node, of its vanishing from the cluster, and of its letting go of volumes before."""
-    write_seconds: float = 120.0
+    write_seconds: NotNegative = 120.0
     """Deadline of every other single write to the cluster."""
-    blocked_seconds: float = 600.0
+    blocked_seconds: NotNegative = 600.0
     """Time for which a move may wait for a healthy workload or for room while nothing else goes on. Where all moves
     that are left wait for what nothing under way would bring, `no_room_seconds` at most."""
-    no_room_seconds: float = 15.0
+    no_room_seconds: NotNegative = 15.0
     """Time for which moves wait for room that nothing under way would free, or for workloads that are not whole. Then
     the plan ends after the moves under way, and what remains is planned again. A plan that is done waits as long for
     the end of a mark by which others kept a node."""
-    terminating_seconds: float = 600.0
+    terminating_seconds: NotNegative = 600.0
     """Time for which a node waits for terminating pods."""
-    observed_seconds: float = 60.0
+    observed_seconds: NotNegative = 60.0
     """After this long, Kinema's changes must be visible in the cluster state."""
-    missing_share: float = 0.1
+    missing_share: Share = 0.1
     """Share of the Ready replicas, or of the nodes, that may be missing from the state. Above it the state contradicts
     itself, and no step of a plan begins."""
-    blind_seconds: float = 120.0
+    blind_seconds: NotNegative = 120.0
     """Time for which a plan waits for a state that is unknown (the observer is away, or cannot see a kind). Then the
     plan is aborted and Kinema's marks are reverted without a state. A plan that an operator aborts does not wait."""
-    steer_seconds: float = 2.0
+    steer_seconds: NotNegative = 2.0
     """Time after which the admission policy sees the preferred nodes of new pods."""
-    landing_seconds: float = 5.0
+    landing_seconds: NotNegative = 5.0
     """Time for which a new pod may be kept from other nodes than the planned ones; after it kube-scheduler may bind it
     anywhere. It tries a pod after 0, 1, 3, 7 and 15 seconds. 0: the planned nodes are only preferred."""
-    retry_seconds: float = 5.0
+    retry_seconds: NotNegative = 5.0
     """First pause before a step is tried again; it doubles up to a minute."""
-    attempts: int = 3
+    attempts: _Number = 3
     """Number of attempts at a step."""
-    rounds: int = 5
+    rounds: _Number = 5
     """Number of moves of one workload that may have no effect, for example because its autoscaler removed the new
     pods. One where KEDA sets the autoscaler's limits."""
-    max_parallel_moves: int = 32
+    max_parallel_moves: _Number = 32
     """Number of workloads that move at the same time."""
-    max_parallel_marks: int = 32
+    max_parallel_marks: _Number = 32
     """Number of nodes that are marked at the same time."""
     max_closed_nodes: int | str = "10%"
     """Number of nodes that are tainted at a time until they are gone or open again, or a share of the nodes such as
@@ -88,14 +90,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         """Refuse what would stop every plan."""
-        for name in self.__struct_fields__:
-            if name != "max_closed_nodes" and getattr(self, name) < 0:
-                raise ValueError(f"limits.{name} is {getattr(self, name)}: give 0 or more")
-        if self.max_moves_fraction > 1:
-            raise ValueError(f"limits.max_moves_fraction is {self.max_moves_fraction}: give a share from 0 to 1")
-        for name in ("attempts", "rounds", "max_parallel_moves", "max_parallel_marks"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"limits.{name} is {getattr(self, name)}: give 1 or more")
+        check_ranges(self, "limits.")
         limit = self.max_closed_nodes
         if limit < 1 if isinstance(limit, int) else not _SHARE.fullmatch(limit):
             raise ValueError(f"limits.max_closed_nodes is {limit}: give a number from 1, or a share from 1% to 100%")
