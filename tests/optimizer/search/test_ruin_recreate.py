@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from benchmarks.assemble import PodClass, assemble
@@ -110,6 +112,15 @@ def test_of_equal_cost_the_nodes_with_concentrated_waste_are_better() -> None:
     assert found is not None
     assert sorted(int(one.counts.sum()) for one in found.boots) == [1, 4]
     assert improve(context, ImprovementTask(filled, deep=False, seed=(1,))) is None
+
+
+def test_where_moves_have_a_price_none_is_made_for_concentrated_waste() -> None:
+    """Moves may be limited, and those that save something are to have them."""
+    context, spread, _ = on_two_machines(3, 2)
+    _, _, together = on_two_machines(4, 1)
+    priced = replace(context, move_price=np.ones(1))
+    assert not is_better(priced, spread, Replacement({}, together))
+    assert improve(priced, ImprovementTask(spread, deep=False, seed=(1,))) is None
 
 
 def test_nodes_that_cost_less_are_better_however_their_waste_is_spread() -> None:

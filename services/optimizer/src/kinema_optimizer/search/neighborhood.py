@@ -107,10 +107,13 @@ def saving(context: SearchContext, neighborhood: Neighborhood, replacement: Repl
 
 
 def is_better(context: SearchContext, neighborhood: Neighborhood, replacement: Replacement) -> bool:
-    """Return whether the replacement costs less than the neighborhood, or the same with its waste concentrated."""
+    """Return whether the replacement costs less than the neighborhood, or the same with its waste concentrated.
+
+    Where moves have a price, they are not made for that: they may be limited.
+    """
     saved = saving(context, neighborhood, replacement)
-    if abs(saved) > LEAST_SAVING:
-        return saved > 0
+    if abs(saved) > LEAST_SAVING or context.move_price.any():
+        return saved > LEAST_SAVING
     before = _concentration(context, neighborhood.kept, neighborhood.changes, neighborhood.boots)
     after = _concentration(context, tuple(replacement.kept), tuple(replacement.kept.values()), replacement.boots)
     return after - before > LEAST_CONCENTRATION

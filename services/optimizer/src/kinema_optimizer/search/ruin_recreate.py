@@ -6,7 +6,7 @@ two pods are alike and a master program has a row for each of them. All of it is
 interpreter's lock while it runs.
 
 Of nodes that cost the same, those are better whose waste is concentrated: crumbs of room on a hundred nodes save
-nothing, and the same room on one node makes it a smaller machine.
+nothing, and the same room on one node makes it a smaller machine. Where moves have a price, none is spent on that.
 """
 
 from __future__ import annotations
@@ -220,12 +220,16 @@ def _cost(arrays, places, counts):  # type: ignore[no-untyped-def]  # noqa: ANN0
 
 @kernel
 def _concentration(arrays, places, counts):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - compiled: numba infers types
-    """Sum over the nodes of what they cost more than their pods are worth, each weighted by its share of the price."""
+    """Sum over the nodes of what they cost more than their pods are worth, each weighted by its share of the price.
+
+    0 where moves have a price: they are not made for it.
+    """
     total = 0.0
-    worth = arrays.guess - arrays.move_price
+    if arrays.move_price.any():
+        return total
     for i in range(len(places)):
         price = arrays.price[places[i]]
-        waste = price - (worth * (counts[i] + arrays.base[places[i]])).sum()
+        waste = price - (arrays.guess * (counts[i] + arrays.base[places[i]])).sum()
         if price > 0 and waste > 0:
             total += waste * waste / price
     return total
