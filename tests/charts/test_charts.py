@@ -596,7 +596,7 @@ def test_notes_say_whether_plans_wait_for_approval(helm: Helm, *, one_pod: bool)
 
 
 def test_notes_name_the_broker_that_the_release_lacks(helm: Helm) -> None:
-    """With its Secret, and approval: with the default address nobody made either."""
+    """The notes name its Secret and say that plans wait for approval, with the default address as well."""
     found = notes(helm, {**WHOLE, "enabled": {"nats": False}})
     assert "The broker at nats://kinema-nats:4222 is not part of this release" in found
     assert "Pods wait for the Secret kinema-nats of the namespace default" in found

@@ -170,7 +170,7 @@ KINDS = "sim, kwok, delegate, gke, karpenter, cluster-api, static"
 
 
 @pytest.mark.parametrize(
-    ("text", "settings", "told"),
+    ("text", "settings", "said"),
     [
         (
             "server: https://127.0.0.1:6443",
@@ -209,13 +209,13 @@ KINDS = "sim, kwok, delegate, gke, karpenter, cluster-api, static"
     ],
 )
 def test_nothing_starts_on_what_no_service_can_use(
-    prepared: Path, monkeypatch: pytest.MonkeyPatch, text: str, settings: dict[str, object], told: str
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, text: str, settings: dict[str, object], said: str
 ) -> None:
     """One error names the file and what to do, instead of containers that restart for ever."""
     (prepared.parent / "kubeconfig").write_text(text, encoding="utf-8")
     (prepared.parent / "rescheduler.json").write_text(json.dumps(settings), encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["prepare", "--cluster-name", "east", "--settings", str(prepared.parent)])
-    with pytest.raises(SystemExit, match=told):
+    with pytest.raises(SystemExit, match=said):
         prepare.main()
     assert not (prepared / "admin" / "cluster").exists()
     assert not (prepared / "rescheduler" / "kubeconfig").exists()

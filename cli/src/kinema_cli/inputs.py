@@ -29,9 +29,8 @@ OLD_PRICES: Final = timedelta(days=30)
 MOST_NAMES: Final = 5
 """Number of names that a message lists."""
 _NO_BROKER: Final = "is the broker running? start it with `kinema up`, or set KINEMA_NATS to its address"
-
-
 _SETTING: Final = re.compile(r"(?<![\w/.-])nats_[a-z_]+(?![\w/.-])")
+"""Name of a setting of the broker in a text, and no part of a path."""
 
 
 class UsageError(Exception):

@@ -53,7 +53,7 @@ def test_the_rest_doubles_with_each_failure_in_a_row() -> None:
 
 def test_a_machine_that_was_booted_and_is_no_use_is_left_too() -> None:
     """The rescheduler's verdict names the offer; the next plan buys another one."""
-    for reason in ("node-never-ready", "less-allocatable"):
+    for reason in ("node-never-ready", "less-allocatable", "pods-never-ready", "roll-stuck"):
         assert left([failed(0, reason=reason)], 299) == {"m4/a/on-demand"}
 
 
