@@ -6,7 +6,7 @@ from tests.support.builders import cluster, deployed, node, offer, pod
 from tests.support.plans import plan_for
 
 from kinema_core.events import RedundancyLoss
-from kinema_core.model.redundancy import redundancy_loss
+from kinema_core.model.redundancy import live_zone, redundancy_loss
 
 
 def test_a_workload_is_named_whose_pods_all_come_to_one_node() -> None:
@@ -28,3 +28,10 @@ def test_a_workload_is_named_whose_pods_all_come_to_one_node() -> None:
         RedundancyLoss(workload="Deployment/shop/web", pods=3, nodes_before=3, node="n1"),
     )
     assert redundancy_loss(plan_for(on, (offer("m4"),)), on) == ()
+
+
+def test_the_zones_of_a_cluster_are_worked_out_once() -> None:
+    """Whoever asks for every workload of thousands of nodes would else spend most of a plan's time here."""
+    on = cluster([node("n1", zone="a"), node("n2", zone="b")])
+    assert live_zone(on) is live_zone(on)
+    assert [live_zone(on)(name) for name in ("n1", "n2", "n3")] == ["a", "b", "-"]

@@ -23,6 +23,7 @@ from kinema_optimizer.solvers.mip import Model, solve
 from kinema_optimizer.solvers.stopping import (
     BEGIN,
     BUILD,
+    DRAIN,
     KERNELS,
     LOAD,
     ORDER,
@@ -231,11 +232,27 @@ def test_no_search_begins_that_would_be_late(clock: Clock) -> None:
         assert RecordedStop(solve_with(stop.notes)).noted(BEGIN)(BEGIN) is over
 
 
+@pytest.mark.parametrize("phase", [BEGIN, DRAIN])
+def test_what_is_found_in_time_can_be_ordered(clock: Clock, phase: str) -> None:
+    """A phase that ends at its limit, or half of what building took later, leaves an order the time to begin."""
+    stop = ClockStop(30)
+    stop.begin(BUILD)
+    clock.now = 2.0
+    stop.ends(0)
+    over = stop.noted(phase)
+    while not over(""):
+        clock.now += 0.01
+    clock.now += 0.95
+    assert not stop.noted(ORDER)(ORDER)
+
+
 def test_a_search_that_has_to_load_its_kernels_takes_longer_to_begin(clock: Clock) -> None:
-    """Where importing and reading took 8 of 10 s, kernels are expected to take as long, and are not loaded."""
-    clock.now = 8.0
-    for coming, over in ((LOAD, True), (BEGIN, False)):
-        stop = ClockStop(Deadline(10, began=0.0))
+    """Where imports took 8 of 10 s, kernels are expected to take longer, and are not loaded; a long reading is none."""
+    for imports, coming, over in ((8.0, LOAD, True), (8.0, BEGIN, False), (1.0, LOAD, False)):
+        clock.now = imports
+        deadline = Deadline(10, began=0.0)
+        clock.now = 8.0
+        stop = ClockStop(deadline)
         stop.begin(BUILD)
         stop.ends(0)
         assert stop.noted(BEGIN)(coming) is over

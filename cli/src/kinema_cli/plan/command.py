@@ -221,6 +221,7 @@ def run_plan(options: PlanOptions) -> int:
     from kinema_cli.plan.offer_gaps import catalog_warnings
     from kinema_core.model.catalog import PriceError
     from kinema_optimizer.errors import OptimizerError
+    from kinema_optimizer.planning import planner  # noqa: F401 - imported here, its time tells how slow the machine is
     from kinema_optimizer.solvers.stopping import Deadline
 
     deadline = Deadline(options.time_limit, began=options.began)

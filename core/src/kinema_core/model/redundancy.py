@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kinema_core.events import Placement, Plan, RedundancyLoss
 from kinema_core.model.catalog import UNKNOWN, machine_of
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.derived import derived
 from kinema_core.model.pod_rules import listed_by_key
 
 
@@ -51,6 +52,7 @@ def zones_of(nodes: Iterable[str], zone_of: Callable[[str], str]) -> frozenset[s
     return frozenset(zone for name in nodes if (zone := zone_of(name)) != UNKNOWN)
 
 
+@derived
 def live_zone(cluster: Cluster) -> Callable[[str], str]:
     """Return the zone of a live node by its name, `-` where it is not known."""
     zones = {node.name: machine_of(node)[1] for node in cluster.nodes}

@@ -61,6 +61,7 @@ class _Part(msgspec.Struct, Generic[T], gc=False):
     items: list[T] | None = None
 
 
+_POD_ARRAYS: Final = msgspec.json.Decoder(list[wire.ListedPod])
 _RAW_LISTS: Final = msgspec.json.Decoder(_List[msgspec.Raw])
 _SEAM: Final = b'},{"metadata":{'
 """What is between two items of a list as API servers write it, and in no text: there quotes are escaped."""
@@ -200,6 +201,17 @@ def read_from_list(kind: str, raw: msgspec.Raw) -> tuple[Seen | None, datetime |
     except UNREADABLE as error:
         return _quarantine(kind, raw, _fault(error)).item, newest_in(raw)
     return item, newest_of_pod(found) if isinstance(found, wire.Pod) else newest_in(raw)
+
+
+def read_pods(array: bytes) -> list[tuple[str, Seen | None, datetime | None]] | None:
+    """Read an array of pods that name their kind: the key, the object, and the newest time of each.
+
+    That takes half as long as to read them one by one. None where anything in it is odd, or no pod.
+    """
+    try:
+        return [(key_of(one.metadata), pods.pod_of(one), newest_of_pod(one)) for one in _POD_ARRAYS.decode(array)]
+    except UNREADABLE:
+        return None
 
 
 def is_read(kind: str, api_version: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -15,7 +15,7 @@ from kinema_core.events import ClusterObject, Quarantined
 from kinema_observer.errors import UnreadableListError
 from kinema_observer.logic.drivers import DriverLimits, Seen, assembled
 from kinema_observer.logic.faults import no_list
-from kinema_observer.logic.kubernetes import UNREADABLE, is_read, no_object, read_from_list
+from kinema_observer.logic.kubernetes import UNREADABLE, is_read, no_object, read_from_list, read_pods
 
 WINDOW: Final = 8 * 2**20
 """Bytes of text that are taken apart at a time: few enough to stay near the processor, many enough to be few."""
@@ -69,6 +69,8 @@ def decode_pieces(pieces: Iterable[bytes], window: int = WINDOW) -> Decoded:
     found = _Found()
     try:
         for batch in _batches(pieces, window):
+            for key, pod, newest in batch.pods:
+                found.add(pod, newest, finished=key)
             for raw in batch.items:
                 found.take(raw, batch.kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -107,10 +109,11 @@ class _Part(msgspec.Struct, gc=False):
 
 
 class _Batch(NamedTuple):
-    """Some items of a list, and the kind of each that does not name its own."""
+    """Some items of a list, and the kind of each that does not name its own; or pods that are read already."""
 
     items: list[msgspec.Raw]
     kind: str
+    pods: Sequence[tuple[str, Seen | None, datetime | None]] = ()
 
 
 class _Opening(NamedTuple):
@@ -146,12 +149,12 @@ def _batches(pieces: Iterable[bytes], window: int) -> Iterator[_Batch]:
         while len(text) > wanted:
             opening = opening or _opening(text)
             start = 0 if passed or opening is None else opening.end
-            cut = None if opening is None else _cut(text, start, opening.between)
-            if opening is None or cut is None:
+            cut = None if opening is None else _cut(text, start, opening)
+            if cut is None:
                 wanted = 2 * len(text)
                 break
-            items, end = cut
-            yield _Batch(items, opening.kind)
+            batch, end = cut
+            yield batch
             del text[:end]
             passed, wanted = passed + end, window
     if opening is None or not passed:
@@ -179,15 +182,21 @@ def _opening(text: bytearray) -> _Opening | None:
     return _Opening(part.kind.removesuffix("List"), bool(part.kind), end, between)
 
 
-def _cut(text: bytearray, start: int, between: re.Pattern[bytes]) -> tuple[list[msgspec.Raw], int] | None:
+def _cut(text: bytearray, start: int, opening: _Opening) -> tuple[_Batch, int] | None:
     """Return the items up to one of the last places between two, and where the next one begins.
 
     Between parts of an item it may look alike: only what can be read as a list of whole values ends with an item.
     """
     tail = max(start, len(text) - len(text) // 8)
-    for found in [*between.finditer(text, tail)][: -_TRIES - 1 : -1]:
+    for found in [*opening.between.finditer(text, tail)][: -_TRIES - 1 : -1]:
+        with memoryview(text) as view:  # a slice of it is no copy
+            array = b"".join((b"[", view[start : found.start() + 1], b"]"))
+        head = _HEAD.match(array, 1)
+        read = read_pods(array) if head is not None and head[2] == b"Pod" else None
+        if read is not None:
+            return _Batch([], opening.kind, read), found.end()
         try:
-            return _ITEMS.decode(b"[" + text[start : found.start() + 1] + b"]"), found.end()
+            return _Batch(_ITEMS.decode(array), opening.kind), found.end()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
     return None
@@ -251,13 +260,24 @@ class _Found:
             self.ignored[name] = self.ignored.get(name, 0) + 1
             return
         item, newest = read_from_list(name, raw) if name else (no_object(raw, f"items[{self._seen - 1}]"), None)
+        finished = ""
+        if item is None and name == "Pod":
+            of = _NAMED.decode(raw).metadata
+            finished = f"{of.namespace}/{of.name}"
+        self._note(item, newest, finished)
+
+    def add(self, pod: Seen | None, newest: datetime | None, *, finished: str) -> None:
+        """Take a pod that is read already; `finished` is its key, which counts where there is no object."""
+        self._seen += 1
+        self._note(pod, newest, finished)
+
+    def _note(self, item: Seen | None, newest: datetime | None, finished: str) -> None:
         if newest is not None and (self.newest is None or newest > self.newest):
             self.newest = newest
         if item is not None:
             self.objects.append(item)
-        elif name == "Pod":
-            of = _NAMED.decode(raw).metadata
-            self.finished.append(f"{of.namespace}/{of.name}")
+        elif finished:
+            self.finished.append(finished)
 
 
 def _inside(raw: msgspec.Raw) -> list[msgspec.Raw] | None:

@@ -9,7 +9,7 @@ resources …) stay raw: they are parsed once per distinct text.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -400,6 +400,13 @@ class KnownPod(Pod):
     """A pod without fields of a later Kubernetes: reading it so is how those are found, and costs nothing."""
 
     spec: KnownSpec
+
+
+class ListedPod(KnownPod, kw_only=True):
+    """One that names its kind, as it does in a list of several kinds."""
+
+    api_version: Literal["v1"]
+    kind: Literal["Pod"]
 
 
 class TemplateMeta(Wire):

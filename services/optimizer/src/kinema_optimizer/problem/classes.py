@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -73,9 +74,11 @@ class Draft:
 
     @classmethod
     def _of(cls, question: Question, sites: Sites, resizes: tuple[Resize, ...], movers: tuple[Mover, ...]) -> Draft:
-        resources = resources_of(mover.requests for mover in movers)
-        kinds, found = _grouped(question, sites, movers, resources)
-        most = {name: sum(mover.requests.get(name, 0) for mover in movers) for name in resources}
+        stated = {id(mover.requests): mover.requests for mover in movers}  # most pods share theirs with others
+        resources = resources_of(stated.values())
+        kinds, found = _grouped(question, sites, movers, {one: vector(stated[one], resources) for one in stated})
+        pods = Counter(id(mover.requests) for mover in movers)
+        most = {name: sum(pods[one] * stated[one].get(name, 0) for one in stated) for name in resources}
         every = (*sites.nodes, *sites.offers)
         could = np.array([sites.admission.vector(row) for row, _ in kinds], dtype=bool).reshape(len(kinds), len(every))
         on_demand = np.array([need.on_demand for _, need in kinds], dtype=bool)
@@ -211,9 +214,12 @@ class _Alike(NamedTuple):
 
 
 def _grouped(
-    question: Question, sites: Sites, movers: Sequence[Mover], resources: tuple[str, ...]
+    question: Question, sites: Sites, movers: Sequence[Mover], vectors: Mapping[int, tuple[int, ...]]
 ) -> tuple[dict[tuple[int, TopologyDemand], int], dict[_Alike, list[Mover]]]:
-    """Return the number of each kind of admission, and the classes in the order of their first pods."""
+    """Return the number of each kind of admission, and the classes in the order of their first pods.
+
+    `vectors` are the requests in the order of the resources, by the identity of what a pod states.
+    """
     ranked = _ranks(movers)
     kinds: dict[tuple[int, TopologyDemand], int] = {}
     found: dict[_Alike, list[Mover]] = {}
@@ -221,7 +227,7 @@ def _grouped(
     for mover in movers:
         key = mover.pod.key
         alike = _Alike(
-            requests=vector(mover.requests, resources),
+            requests=vectors[id(mover.requests)],
             kind=kinds.setdefault((admission.row(mover.pod), ties.needs.get(key, NO_DEMAND)), len(kinds)),
             marks=ties.marks.get(key, UNTAGGED),
             rank=mover.pod.priority if ranked else 0,

@@ -7,7 +7,7 @@ share of the zone do not count: room for one would be paid for by the hour, to s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
@@ -74,7 +74,7 @@ def _in_zone(cluster: Cluster, zone: str, nodes: Sequence[tuple[Node, Amounts]],
     has = np.array([[room.get(name, 0) for name in (*_SIZED, "pods")] for _, room in nodes], dtype=np.int64)
     whole = np.maximum(1, [sum(node.allocatable.get(name, 0) for node, _ in nodes) for name in _SIZED])
     sizes: dict[tuple[int, ...], bool] = {}
-    for pod in (one for node, _ in nodes for one in _ordinary(cluster, node)):
+    for pod in _ordinary(cluster, [node for node, _ in nodes]):
         size = tuple(pod.requests.get(name, 0) for name in _SIZED)
         sizes[size] = sizes.get(size, False) or may_preempt(cluster, pod)
     # What takes the larger share of the zone's CPU or memory is larger.
@@ -90,11 +90,16 @@ def _in_zone(cluster: Cluster, zone: str, nodes: Sequence[tuple[Node, Amounts]],
             return
 
 
-def _ordinary(cluster: Cluster, node: Node) -> Iterator[Pod]:
-    """Pods on a node that a plan lists and that request CPU or memory, and nothing rare."""
-    for pod in cluster.pods_by_node.get(node.name, ()):
+def _ordinary(cluster: Cluster, nodes: Iterable[Node]) -> Iterator[Pod]:
+    """Pods on nodes that a plan lists and that request CPU or memory, and nothing rare; one of those that are alike."""
+    seen: set[tuple[int, int]] = set()
+    for pod in (one for node in nodes for one in cluster.pods_by_node.get(node.name, ())):
+        alike = id(pod.requests), pod.priority
+        if alike in seen:
+            continue
         asks = {name for name, amount in pod.requests.items() if amount}
         if asks & set(_SIZED) and asks <= _ORDINARY and not pod.terminating and not is_resident(cluster, pod):
+            seen.add(alike)
             yield pod
 
 

@@ -60,7 +60,7 @@ BUILD: Final = "build"
 BEGIN: Final = "begin"
 """The phase that ends at 0 where no time is left for a search."""
 LOAD: Final = "load"
-"""The same for a search that has to load its kernels: that takes about as long as importing and reading did."""
+"""The same for a search that has to load its kernels: that takes somewhat longer than the imports before it did."""
 DRAIN: Final = "drain"
 """The phase of a plan without a search, in which nodes are drained."""
 KERNELS: Final = "kernels"
@@ -75,14 +75,19 @@ FRONTIER: Final = "frontier"
 """The phase after the plan, in which parts of it are worked out."""
 SLOWER = {"columns of a neighborhood": (12.0, "tries")}
 """Kinds of steps: as so many times the last one of another kind they are taken until one of them was done."""
-EXPECTED = {BEGIN: 2.5, LOAD: 2.5, DRAIN: 1.0, ORDER: 2.0, WAVE: 0.0, PRICING: 2.0, FRONTIER: 2.0}
+EXPECTED = {BEGIN: 2.5, LOAD: 2.5, DRAIN: 1.0, ORDER: 1.0, WAVE: 0.0, PRICING: 2.0, FRONTIER: 2.0}
 """Kinds of steps: seconds that they take, for each second of `BUILD`, until one of them was done."""
 KEPT = {PRICING: 1.5, FRONTIER: 1.5, ORDER: 1.5}
 """Seconds that a phase leaves for what comes after it, for each second of `BUILD`; see `_KEPT` for the others."""
 _AFTER: Final = frozenset({PRICING, FRONTIER})
 """Phases after the plan is made, which share the time that is left for them."""
-_KEPT: Final = 3.0
-"""Likewise, for naming, ordering, checking and printing a plan: all grow as the model does, and slow down alike."""
+_KEPT: Final = EXPECTED[ORDER] + KEPT[ORDER] + 0.5
+"""Likewise, for naming, ordering, checking and printing a plan: all grow as the model does, and slow down alike.
+
+More than an order asks for, as phases end a step late: no plan that is found may be dropped for want of an order.
+"""
+_LOADING: Final = 1.5
+"""Seconds that kernels take to load, for each second that imports took."""
 _END: Final = 0.25
 """Seconds left to print and to end the process, for each second that importing and reading took."""
 LATE_SHARE: Final = 0.1
@@ -97,13 +102,15 @@ class Deadline:
 
     Args:
         seconds: the time limit.
-        began: what the clock showed when the work began; by default now.
+        began: what the clock showed when the work began; by default now. What comes before the deadline is made should
+            be imports and nothing else: from the time they took that of loading kernels is estimated.
         clock: seconds that pass; a benchmark beside other work counts those of its own process.
     """
 
     def __init__(self, seconds: float, *, began: float | None = None, clock: Callable[[], float] | None = None) -> None:
         self.clock = time.monotonic if clock is None else clock
         self.began = self.clock() if began is None else began
+        self.imports = self.clock() - self.began
         self.end = self.began + seconds
         self.latest = self.end + LATE_SHARE * seconds + LATE_SECONDS
 
@@ -292,7 +299,7 @@ class ClockStop(StopRule):
         times, other = SLOWER.get(coming, (1.5, ""))
         unknown = times * self._took.get(other, self._longest) if coming else 0.0
         if coming in EXPECTED:
-            unknown = EXPECTED[coming] * self._built + (self._read if coming == LOAD else 0.0)
+            unknown = EXPECTED[coming] * self._built + (_LOADING * self._until.imports if coming == LOAD else 0.0)
         took = self._took.get(self._coming, unknown) if coming not in {BEGIN, LOAD, ORDER} else unknown
         over = now + took / 2 >= self._phase_deadline or now + took >= self._limit
         return "time-limit" if self._canceled or over else None

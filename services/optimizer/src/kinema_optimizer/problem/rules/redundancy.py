@@ -111,8 +111,9 @@ class _Reduction:
         """Add the rule of one workload; `divided`: its classes may be, for the sake of zones."""
         cluster, ties = self.question.cluster, self.sites.ties
         pods = [pod for pod in cluster.pods_by_workload[workload] if pod.node is not None and not pod.terminating]
-        moving = [pod for pod in pods if pod.key in self._class_of and pod.key not in ties.restricted]
-        staying = [pod for pod in pods if pod not in moving]
+        movable = {pod.key for pod in pods if pod.key in self._class_of and pod.key not in ties.restricted}
+        moving = [pod for pod in pods if pod.key in movable]
+        staying = [pod for pod in pods if pod.key not in movable]
         if not moving:
             return
         own = workload in self.question.apart or self.is_alone(workload)
