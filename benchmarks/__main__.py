@@ -23,6 +23,7 @@ BENCHMARKS: Final = (
     "rivals",
     "workers",
     "plan",
+    "rest",
     "forecast",
     "restless",
 )

@@ -232,6 +232,18 @@ def test_no_search_begins_that_would_be_late(clock: Clock) -> None:
         assert RecordedStop(solve_with(stop.notes)).noted(BEGIN)(BEGIN) is over
 
 
+def test_beside_a_plan_nothing_begins_that_ends_late(clock: Clock) -> None:
+    """A search that would end half a second after the limit begins where there is no plan, and not beside one."""
+    stop = ClockStop(10)
+    stop.begin(BUILD)
+    clock.now = 1.0
+    stop.ends(0)
+    clock.now = 5.0
+    with stop.punctual():
+        assert stop.noted(BEGIN)(BEGIN)
+    assert not stop.noted(BEGIN)(BEGIN)
+
+
 @pytest.mark.parametrize("phase", [BEGIN, DRAIN])
 def test_what_is_found_in_time_can_be_ordered(clock: Clock, phase: str) -> None:
     """A phase that ends at its limit, or half of what building took later, leaves an order the time to begin."""

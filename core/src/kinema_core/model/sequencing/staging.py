@@ -9,6 +9,7 @@ from typing import Final
 
 from kinema_core.events import Amounts, Labels, Offer
 from kinema_core.model.catalog import ZONE
+from kinema_core.model.sequencing.capacity import NodeSpec
 from kinema_core.model.sequencing.movers import Mover
 from kinema_core.model.sequencing.wave_builder import WaveBuilder
 
@@ -31,13 +32,15 @@ class IntermediateStops:
         for mover in movers:
             self._closed |= {(mover.workload, mover.to), (mover.workload, mover.source or "")}
         self._smallest = _smallest([mover.takes for mover in movers if mover.steered])
+        self._turns: dict[str, int] = {}
+        """Of each node, how many of its zone come before it by name."""
 
     def take(self) -> bool:
         """Let one pod of every circle make way, on the nodes that are there, else one on a node rented for it.
 
         Where none can, pods at stops go to other ones: a rule may be against going on from where they are.
         """
-        stops = self._stops()
+        stops = _Stops(self._course, self._stops())
         for most in (1, _STOPS):
             circles = self._circles(most)
             made_way = [circle for circle in circles if self._stop(circle, stops)]
@@ -55,7 +58,7 @@ class IntermediateStops:
             for name, movers in self._course.leavers().items()
             if name not in thinning
         }
-        stops, seen = self._stops(), set[str]()
+        stops, seen = _Stops(self._course, self._stops()), set[str]()
         for start in sorted(self._course.waiting):
             chain, closed = self._chain(start, leavers, seen)
             if closed and not self._stop(sorted(chain, key=self._least), stops):
@@ -98,23 +101,23 @@ class IntermediateStops:
         """Return nodes with some room as they are tried: rented ones, those that no pod waits for, and zone by zone."""
         capacity, waiting = self._course.capacity, self._course.waiting
         rented = {node.name for node in capacity.temporary}
-        turn: Counter[str] = Counter()
-        found: list[tuple[bool, bool, int, str]] = []
-        for name in sorted(capacity.specs):
-            zone = _zone(capacity.specs[name].labels)
-            turn[zone] += 1
-            if capacity.fits(name, self._smallest):
-                found.append((name not in rented, name in waiting, turn[zone], name))
+        if self._turns.keys() != capacity.specs.keys():
+            self._turns = _turns(capacity.specs)
+        found = [
+            (name not in rented, name in waiting, turn, name)
+            for name, turn in self._turns.items()
+            if capacity.fits(name, self._smallest)
+        ]
         return [name for *_, name in sorted(found)]
 
-    def _stop(self, circle: list[Mover], stops: list[str]) -> bool:
+    def _stop(self, circle: list[Mover], stops: _Stops) -> bool:
         """Let the lightest pod that fits on another node stop there."""
         return any(self._try_some(mover, stops) for mover in circle)
 
-    def _try_some(self, mover: Mover, stops: list[str]) -> bool:
+    def _try_some(self, mover: Mover, stops: _Stops) -> bool:
         """Let the pod stop on the first node that takes it. What a rule forbids, it does in the whole domain."""
         refused: set[tuple[str, str | None]] = set()
-        could = (name for name in stops if self._could(mover, name))
+        could = (name for name in stops.with_room(mover.requests) if self._could(mover, name))
         hopeful = (name for name in could if not any(self._domain(name, key) == place for key, place in refused))
         for name in islice(hopeful, _TRIES):
             if self._try(mover, name):
@@ -167,6 +170,33 @@ class IntermediateStops:
         requests = mover.requests
         evicted = mover.strategy == "evict"
         return (self._stops_of[mover.key], evicted, requests.get("cpu", 0), requests.get("memory", 0), mover.key)
+
+
+class _Stops:
+    """Nodes with some room, in the order in which they are tried; as stops are taken their room can only shrink."""
+
+    def __init__(self, course: WaveBuilder, names: Sequence[str]) -> None:
+        self._course = course
+        self._names = names
+        self._with_room: dict[Amounts, list[str]] = {}
+
+    def with_room(self, requests: Amounts) -> list[str]:
+        """Return the nodes that had room for these requests when it was first asked for, for all pods alike."""
+        if requests not in self._with_room:
+            capacity = self._course.capacity
+            self._with_room[requests] = [name for name in self._names if capacity.fits(name, requests)]
+        return self._with_room[requests]
+
+
+def _turns(specs: Mapping[str, NodeSpec]) -> dict[str, int]:
+    """Number the nodes of each zone by name."""
+    turn: Counter[str] = Counter()
+    found = {}
+    for name in sorted(specs):
+        zone = _zone(specs[name].labels)
+        turn[zone] += 1
+        found[name] = turn[zone]
+    return found
 
 
 def _smallest(requests: Sequence[Amounts]) -> Amounts:

@@ -251,7 +251,8 @@ def _going_on(
     stop.ends(0)
     problem = task.problem
     plans = list(_left_of(problem, goal, stop))
-    made = _make(task, request.search_options(task, task_pool), stop, report)
+    with stop.punctual() if plans else nullcontext():
+        made = _make(task, request.search_options(task, task_pool), stop, report)
     price = made.result.move_price or problem.question.move_price
     plans.append(made.plan)
     found = [key_of_plan(problem, plan, price) for plan in plans]

@@ -156,6 +156,10 @@ class StopRule(ABC):
         """Limit what comes within the block to this part of the time left."""
         return nullcontext()
 
+    def punctual(self) -> AbstractContextManager[None]:
+        """Let nothing within the block begin that ends after the limit: there is a plan without it."""
+        return nullcontext()
+
     def within(self, prefix: str) -> AbstractContextManager[None]:
         """Record what comes within the block with this before the names of its phases.
 
@@ -230,6 +234,7 @@ class ClockStop(StopRule):
     def __init__(self, limit: float | Deadline, *, pricing: float = 0.0) -> None:
         super().__init__()
         self._until = limit if isinstance(limit, Deadline) else Deadline(limit)
+        self._latest = self._until.latest
         self._deadline = self._until.end - pricing * self._until.left()
         self._limit = self._phase_deadline = self._deadline
         self._began = self._until.clock()
@@ -248,7 +253,7 @@ class ClockStop(StopRule):
         if phase in _AFTER:
             self._limit = self._until.end - kept
         if kind in {BEGIN, DRAIN, ORDER}:
-            self._limit = self._until.latest - kept
+            self._limit = self._latest - kept
         self._phase_deadline = now + max(0.0, self._limit - now) * SHARES.get(phase, SHARES.get(kind, 1.0))
         self._began, self._coming = now, phase
 
@@ -275,6 +280,15 @@ class ClockStop(StopRule):
             yield
         finally:
             self._deadline = deadline
+
+    @contextmanager
+    def punctual(self) -> Iterator[None]:
+        """See `StopRule`."""
+        latest, self._latest = self._latest, self._until.end
+        try:
+            yield
+        finally:
+            self._latest = latest
 
     @contextmanager
     def aside(self) -> Iterator[None]:
