@@ -15,6 +15,7 @@ from tests.cli.bench import Bench, controllers, meta, node, pod, spread, text
 from kinema_core.events import Cost, Plan, Solve, Unplaced
 from kinema_optimizer.errors import OptimizerError
 from kinema_optimizer.planning import planner
+from kinema_optimizer.solvers import stopping
 
 
 def test_json_is_the_plan(bench: Bench) -> None:
@@ -29,6 +30,15 @@ def test_json_is_the_plan(bench: Bench) -> None:
         (f"shop/web-{index}", "surge", f"n{index}") for index in range(3)
     }
     assert found["moves"] == 3
+
+
+def test_where_no_search_is_made_the_time_that_one_takes_is_named(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit that is over before anything is read: which one is not?"""
+    monkeypatch.setattr(stopping, "LATE_SECONDS", 0.0)
+    said = bench.run("-o", "json", "--time-limit", "0.001").stderr
+    assert re.search(r"no search was made: .*; give --time-limit \d+ or longer", said)
 
 
 def test_frontier_shows_what_parts_of_the_moves_bring(bench: Bench) -> None:

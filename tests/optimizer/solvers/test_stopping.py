@@ -232,6 +232,25 @@ def test_no_search_begins_that_would_be_late(clock: Clock) -> None:
         assert RecordedStop(solve_with(stop.notes)).noted(BEGIN)(BEGIN) is over
 
 
+def test_a_stop_rule_names_the_limit_with_which_a_search_begins(clock: Clock) -> None:
+    """Ten seconds to read and three to build: with this limit a search begins, with two seconds less it does not."""
+
+    def begun(limit: float) -> tuple[bool, float]:
+        clock.now = 0.5
+        deadline = Deadline(limit, began=0.0)
+        clock.now = 10.0
+        stop = ClockStop(deadline)
+        stop.begin(BUILD)
+        clock.now = 13.0
+        stop.ends(0)
+        return not stop.noted(BEGIN)(LOAD), stop.wanted
+
+    tried, wanted = begun(20.0)
+    assert not tried
+    assert begun(wanted + 0.01) == (True, wanted)
+    assert begun(wanted - 2.0) == (False, wanted)
+
+
 def test_beside_a_plan_nothing_begins_that_ends_late(clock: Clock) -> None:
     """A search that would end half a second after the limit begins where there is no plan, and not beside one."""
     stop = ClockStop(10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -240,8 +241,9 @@ def run_plan(options: PlanOptions) -> int:
             *scope_warnings(options.scope, found),
             *catalog_warnings(found, prices.offers),
         ]
-        made, frontier = _solve(found, prices.offers, settings, deadline if options.work is None else options.work)
-        warnings += filter(None, [_search_warning(made)])
+        end = deadline if options.work is None else options.work
+        made, frontier, wanted = _solve(found, prices.offers, settings, end)
+        warnings += filter(None, [_search_warning(made, wanted)])
     except (UsageError, InputError, PriceError, OptimizerError) as error:
         print_warning(*warnings)
         return fail(error)
@@ -313,8 +315,11 @@ def _window(options: PlanOptions) -> Window:
 
 def _solve(
     snapshot: Snapshot, offers: tuple[Offer, ...], settings: PlanningSettings, end: Deadline | int
-) -> tuple[Plan, tuple[FrontierPoint, ...]]:
-    """Plan until the deadline, or for a number of iterations; and return what parts of the plan cost."""
+) -> tuple[Plan, tuple[FrontierPoint, ...], float]:
+    """Plan until the deadline, or for a number of iterations.
+
+    Also returns what parts of the plan cost, and the seconds with which a search begins; 0 where no clock ends it.
+    """
     from kinema_cli.plan.progress import solve_progress
     from kinema_optimizer.planning.planner import PRICING_SHARE, plan_for
     from kinema_optimizer.solvers.stopping import ClockStop, WorkStop
@@ -335,7 +340,7 @@ def _solve(
             progress=progress,
             frontier=points.extend,
         )
-    return made, tuple(points)
+    return made, tuple(points), stop.wanted if isinstance(stop, ClockStop) else 0.0
 
 
 def _print(shown: _Shown, options: PlanOptions, settings: PlanningSettings) -> None:
@@ -440,8 +445,8 @@ def _state_of(snapshot: Snapshot) -> str:
     return f"{'cluster' if snapshot.live else 'snapshot'} of {snapshot.now:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _search_warning(made: Plan) -> str:
-    """Return why no search was made, empty where one was."""
+def _search_warning(made: Plan, wanted: float) -> str:
+    """Return why no search was made, empty where one was; `wanted`: seconds with which it would have begun."""
     from kinema_optimizer.planning.portfolio import WITHOUT_SEARCH
     from kinema_optimizer.solvers.stopping import KERNELS
 
@@ -450,7 +455,7 @@ def _search_warning(made: Plan) -> str:
     if any(stop.phase.startswith(f"{KERNELS}-") for stop in made.solve.stops):
         compile_them = "compile them once with `python -m kinema_optimizer.search.kernels`"
         return f"no search was made: its kernels are not compiled; {compile_them}, or give a longer --time-limit"
-    return "no search was made: reading the input took up the time; give a longer --time-limit"
+    return f"no search was made: reading the input took up the time; give --time-limit {ceil(wanted)} or longer"
 
 
 def _outcome(made: Plan) -> int:

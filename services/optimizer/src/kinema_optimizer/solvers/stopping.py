@@ -244,6 +244,12 @@ class ClockStop(StopRule):
         self._built = 0.0
         self._read = self._began - self._until.began
 
+    @property
+    def wanted(self) -> float:
+        """Return the time limit, in seconds, with which a search would have begun."""
+        solving = self._built * (1 + EXPECTED[LOAD] + _KEPT) + _LOADING * self._until.imports
+        return max(0.0, self._read * (1 + _END) + solving - LATE_SECONDS) / (1 + LATE_SHARE)
+
     def begin(self, phase: str) -> None:
         """See `StopRule`."""
         super().begin(phase)
