@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import msgspec
 import pytest
-from tests.optimizer.planned import planned
+from tests.optimizer.planned import Unpriced, planned
 from tests.support.builders import NOW, cluster, deployed, node, offers, pod
 from tests.support.planning import unguarded
 from tests.support.plans import plan_for as handmade
@@ -63,6 +66,29 @@ def test_what_is_left_leads_where_the_plan_led(kept: str) -> None:
     found = planned(state, (), goal=towards(c=2, **{kept: 2}))
     assert deleted(found) == {"a", "b", "d"} - {kept}
     assert (found.moves, found.solve.method) == (1, REST)
+
+
+class Watched(Unpriced):
+    """Notes whether the solve was to be punctual."""
+
+    asked = 0
+
+    @contextmanager
+    def punctual(self) -> Iterator[None]:
+        """See `StopRule`."""
+        self.asked += 1
+        yield
+
+
+@pytest.mark.parametrize(
+    ("goal", "asked"),
+    [(towards(c=2, d=2), 1), (Goal({"new": "gone"}, frozenset(NAMES), {WEB: {"new": 4}}, frozenset()), 0)],
+)
+def test_the_solvers_may_be_late_only_where_nothing_is_left_of_the_plan(goal: Goal, asked: int) -> None:
+    """The machine of the second plan is sold out: without the solvers there is no plan."""
+    stop = Watched(40)
+    planned(halves(), (), goal=goal, stop=stop)
+    assert stop.asked == asked
 
 
 @pytest.mark.parametrize("kept", ["b", "d"])

@@ -5,7 +5,10 @@ By default pods that take more than 3% of their zone do not count.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec import structs
 from tests.optimizer.planned import Unpriced, planned
 from tests.support.builders import NOW, cluster, deployed, node, offer, pod
 from tests.support.planning import unguarded
@@ -52,6 +55,16 @@ def test_plan_states_what_it_costs() -> None:
     plan = plan_for(wide(), ON_SALE, now=NOW, settings=ROOM)
     prices = {one.constraint: one.usd_per_hour for one in plan.constraint_costs}
     assert prices == {"headroom": pytest.approx(plan.cost.after - 0.17)}
+
+
+@pytest.mark.parametrize("first", [{"terminating": True}, {"priority": -5}])
+def test_a_pod_counts_beside_one_that_requests_the_same(first: dict[str, Any]) -> None:
+    """Pods share what they request: the first one is going, or may preempt no other."""
+    fraction = 0.01 if "priority" in first else 1.0
+    one = structs.replace(pod("a", node="n1", cpu=500), **first)
+    other = structs.replace(one, name="b", uid="b", terminating=False, priority=0)
+    assert rooms(cluster(node("n1"), one), fraction=fraction) == []
+    assert [cpu for _, cpu in rooms(cluster(node("n1"), one, other), fraction=fraction)] == [500]
 
 
 def test_room_is_as_large_as_the_largest_pod_for_which_there_is_some() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from math import ceil
@@ -219,13 +220,14 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
 
 def run_plan(options: PlanOptions) -> int:
     """Plan and print; returns 0 for any plan, 1 when none fits or an input cannot be used, 2 for wrong arguments."""
+    began = time.monotonic() if options.began is None else options.began
     from kinema_cli.plan.offer_gaps import catalog_warnings
     from kinema_core.model.catalog import PriceError
     from kinema_optimizer.errors import OptimizerError
-    from kinema_optimizer.planning import planner  # noqa: F401 - imported here, its time tells how slow the machine is
+    from kinema_optimizer.planning import planner  # noqa: F401 - its import is what takes long
     from kinema_optimizer.solvers.stopping import Deadline
 
-    deadline = Deadline(options.time_limit, began=options.began)
+    deadline = Deadline(options.time_limit, began=began, imports=time.monotonic() - began)
     warnings: list[str] = []
     try:
         settings = planning_settings(options)

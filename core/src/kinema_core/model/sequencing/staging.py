@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -33,14 +33,14 @@ class IntermediateStops:
             self._closed |= {(mover.workload, mover.to), (mover.workload, mover.source or "")}
         self._smallest = _smallest([mover.takes for mover in movers if mover.steered])
         self._turns: dict[str, int] = {}
-        """Of each node, how many of its zone come before it by name."""
+        """Number of each node among those of its zone, by name."""
 
     def take(self) -> bool:
         """Let one pod of every circle make way, on the nodes that are there, else one on a node rented for it.
 
         Where none can, pods at stops go to other ones: a rule may be against going on from where they are.
         """
-        stops = _Stops(self._course, self._stops())
+        stops = self._stops()
         for most in (1, _STOPS):
             circles = self._circles(most)
             made_way = [circle for circle in circles if self._stop(circle, stops)]
@@ -58,7 +58,7 @@ class IntermediateStops:
             for name, movers in self._course.leavers().items()
             if name not in thinning
         }
-        stops, seen = _Stops(self._course, self._stops()), set[str]()
+        stops, seen = self._stops(), set[str]()
         for start in sorted(self._course.waiting):
             chain, closed = self._chain(start, leavers, seen)
             if closed and not self._stop(sorted(chain, key=self._least), stops):
@@ -97,7 +97,7 @@ class IntermediateStops:
             node = mover.to
         return chain, node in passed
 
-    def _stops(self) -> list[str]:
+    def _stops(self) -> _Stops:
         """Return nodes with some room as they are tried: rented ones, those that no pod waits for, and zone by zone."""
         capacity, waiting = self._course.capacity, self._course.waiting
         rented = {node.name for node in capacity.temporary}
@@ -108,7 +108,7 @@ class IntermediateStops:
             for name, turn in self._turns.items()
             if capacity.fits(name, self._smallest)
         ]
-        return [name for *_, name in sorted(found)]
+        return _Stops(self._course, [name for *_, name in sorted(found)])
 
     def _stop(self, circle: list[Mover], stops: _Stops) -> bool:
         """Let the lightest pod that fits on another node stop there."""
@@ -116,6 +116,8 @@ class IntermediateStops:
 
     def _try_some(self, mover: Mover, stops: _Stops) -> bool:
         """Let the pod stop on the first node that takes it. What a rule forbids, it does in the whole domain."""
+        if not self._may_stop(mover):
+            return False
         refused: set[tuple[str, str | None]] = set()
         could = (name for name in stops.with_room(mover.requests) if self._could(mover, name))
         hopeful = (name for name in could if not any(self._domain(name, key) == place for key, place in refused))
@@ -131,9 +133,13 @@ class IntermediateStops:
     def _domain(self, name: str, key: str) -> str | None:
         return self._course.capacity.specs[name].labels.get(key)
 
+    def _may_stop(self, mover: Mover) -> bool:
+        """Return whether the pod may make one more stop. Volumes are not taken along to one."""
+        return self._stops_of[mover.key] < _STOPS and not mover.pod.rules.claims
+
     def _could(self, mover: Mover, name: str) -> bool:
-        """Return whether the node has room for the pod and admits it. Volumes are not taken along to a stop."""
-        if self._stops_of[mover.key] >= _STOPS or mover.pod.rules.claims or (mover.workload, name) in self._closed:
+        """Return whether the node has room for the pod and admits it."""
+        if (mover.workload, name) in self._closed:
             return False
         capacity = self._course.capacity
         return capacity.fits(name, mover.requests) and capacity.admits(name, mover.pod)
@@ -149,7 +155,7 @@ class IntermediateStops:
         """Let the pod stop that the cheapest offer holds."""
         capacity = self._course.capacity
         for offer in capacity.on_sale():
-            for mover in circle:
+            for mover in filter(self._may_stop, circle):
                 if capacity.could_hold(offer, mover.pod, mover.requests) and self._rent_for(mover, offer):
                     return True
         return False
@@ -178,14 +184,16 @@ class _Stops:
     def __init__(self, course: WaveBuilder, names: Sequence[str]) -> None:
         self._course = course
         self._names = names
-        self._with_room: dict[Amounts, list[str]] = {}
+        self._with_room: dict[Amounts, tuple[list[str], Iterator[str]]] = {}
 
-    def with_room(self, requests: Amounts) -> list[str]:
-        """Return the nodes that had room for these requests when it was first asked for, for all pods alike."""
-        if requests not in self._with_room:
-            capacity = self._course.capacity
-            self._with_room[requests] = [name for name in self._names if capacity.fits(name, requests)]
-        return self._with_room[requests]
+    def with_room(self, requests: Amounts) -> Iterator[str]:
+        """Yield the nodes that had room for these requests when they were looked at, once for all pods alike."""
+        known, others = self._with_room.setdefault(requests, ([], iter(self._names)))
+        yield from known
+        for name in others:
+            if self._course.capacity.fits(name, requests):
+                known.append(name)
+                yield name
 
 
 def _turns(specs: Mapping[str, NodeSpec]) -> dict[str, int]:

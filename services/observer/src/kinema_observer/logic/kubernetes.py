@@ -194,19 +194,21 @@ def decode_object(kind: str, raw: bytes | msgspec.Raw) -> ClusterObject | None:
     return None if isinstance(item, drivers.DriverLimits) else item
 
 
-def read_from_list(kind: str, raw: msgspec.Raw) -> tuple[Seen | None, datetime | None]:
-    """Read one item of a list; also the newest time in it."""
+def read_from_list(kind: str, raw: msgspec.Raw) -> tuple[str, Seen | None, datetime | None]:
+    """Read one item of a list: its key, the object, and the newest time in it."""
     try:
         found, item = _KINDS[kind][1].one(raw)
     except UNREADABLE as error:
-        return _quarantine(kind, raw, _fault(error)).item, newest_in(raw)
-    return item, newest_of_pod(found) if isinstance(found, wire.Pod) else newest_in(raw)
+        reading = _quarantine(kind, raw, _fault(error))
+        return reading.key, reading.item, newest_in(raw)
+    newest = newest_of_pod(found) if isinstance(found, wire.Pod) else newest_in(raw)
+    return key_of(found.metadata), item, newest
 
 
 def read_pods(array: bytes) -> list[tuple[str, Seen | None, datetime | None]] | None:
-    """Read an array of pods that name their kind: the key, the object, and the newest time of each.
+    """Read an array of pods that name their kind, as `read_from_list` reads each, in half the time.
 
-    That takes half as long as to read them one by one. None where anything in it is odd, or no pod.
+    None where anything in it is odd, or no pod.
     """
     try:
         return [(key_of(one.metadata), pods.pod_of(one), newest_of_pod(one)) for one in _POD_ARRAYS.decode(array)]

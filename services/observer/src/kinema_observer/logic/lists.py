@@ -69,8 +69,8 @@ def decode_pieces(pieces: Iterable[bytes], window: int = WINDOW) -> Decoded:
     found = _Found()
     try:
         for batch in _batches(pieces, window):
-            for key, pod, newest in batch.pods:
-                found.add(pod, newest, finished=key)
+            for pod in batch.pods:
+                found.add("Pod", *pod)
             for raw in batch.items:
                 found.take(raw, batch.kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -87,15 +87,6 @@ def decode_pieces(pieces: Iterable[bytes], window: int = WINDOW) -> Decoded:
 class _Head(msgspec.Struct, rename="camel", gc=False):
     kind: str
     api_version: str = ""
-
-
-class _Meta(msgspec.Struct, gc=False):
-    name: str = ""
-    namespace: str = ""
-
-
-class _Named(msgspec.Struct, gc=False):
-    metadata: _Meta
 
 
 class _List(msgspec.Struct, gc=False):
@@ -134,7 +125,6 @@ class _Status(msgspec.Struct, gc=False):
 
 _STATUS: Final = msgspec.json.Decoder(_Status)
 _HEADS: Final = msgspec.json.Decoder(_Head)
-_NAMED: Final = msgspec.json.Decoder(_Named)
 _LISTS: Final = msgspec.json.Decoder(_List)
 _PARTS: Final = msgspec.json.Decoder(_Part)
 _ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -255,29 +245,21 @@ class _Found:
                 self.take(one, name.removesuffix("List"))
             if inner is not None:
                 return
-        self._seen += 1
         if not known:
+            self._seen += 1
             self.ignored[name] = self.ignored.get(name, 0) + 1
             return
-        item, newest = read_from_list(name, raw) if name else (no_object(raw, f"items[{self._seen - 1}]"), None)
-        finished = ""
-        if item is None and name == "Pod":
-            of = _NAMED.decode(raw).metadata
-            finished = f"{of.namespace}/{of.name}"
-        self._note(item, newest, finished)
+        self.add(name, *read_from_list(name, raw) if name else ("", no_object(raw, f"items[{self._seen}]"), None))
 
-    def add(self, pod: Seen | None, newest: datetime | None, *, finished: str) -> None:
-        """Take a pod that is read already; `finished` is its key, which counts where there is no object."""
+    def add(self, kind: str, key: str, item: Seen | None, newest: datetime | None) -> None:
+        """Take an object that is read already."""
         self._seen += 1
-        self._note(pod, newest, finished)
-
-    def _note(self, item: Seen | None, newest: datetime | None, finished: str) -> None:
         if newest is not None and (self.newest is None or newest > self.newest):
             self.newest = newest
         if item is not None:
             self.objects.append(item)
-        elif finished:
-            self.finished.append(finished)
+        elif kind == "Pod":
+            self.finished.append(key)
 
 
 def _inside(raw: msgspec.Raw) -> list[msgspec.Raw] | None:

@@ -102,15 +102,22 @@ class Deadline:
 
     Args:
         seconds: the time limit.
-        began: what the clock showed when the work began; by default now. What comes before the deadline is made should
-            be imports and nothing else: from the time they took that of loading kernels is estimated.
+        began: what the clock showed when the work began; by default now.
+        imports: seconds that imports took, from which the time to load kernels is estimated.
         clock: seconds that pass; a benchmark beside other work counts those of its own process.
     """
 
-    def __init__(self, seconds: float, *, began: float | None = None, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        *,
+        began: float | None = None,
+        imports: float = 0.0,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.clock = time.monotonic if clock is None else clock
         self.began = self.clock() if began is None else began
-        self.imports = self.clock() - self.began
+        self.imports = imports
         self.end = self.began + seconds
         self.latest = self.end + LATE_SHARE * seconds + LATE_SECONDS
 
@@ -224,7 +231,7 @@ class ClockStop(StopRule):
     as long again as the longest that came before without being of a kind, such as the first plan.
 
     Once the model is built, all phases leave time for what has to come after them (`KEPT`). A search begins, and a
-    plan is ordered, also where that ends a little after the limit: `Deadline.latest`.
+    plan is ordered, also where that ends a little after the limit (`Deadline.latest`), unless it is to be `punctual`.
 
     Args:
         limit: when all has to be done, or the seconds until then.
