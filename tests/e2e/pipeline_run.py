@@ -188,7 +188,8 @@ def _account(admin: Access, service: str, rules: Sequence[Rule]) -> Access:
     for made in manifests(service, rules, namespace=_HOME):
         version, space = made["apiVersion"], made["metadata"].get("namespace")
         root = "/api/v1" if version == "v1" else f"/apis/{version}"
-        admin.ensure(f"{root}{f'/namespaces/{space}' if space else ''}/{made['kind'].lower()}s", made)
+        place = f"{root}{f'/namespaces/{space}' if space else ''}/{made['kind'].lower()}s"
+        admin.apply(f"{place}/{made['metadata']['name']}", {}, **made)
     path = f"/api/v1/namespaces/{_HOME}/serviceaccounts/{account(service)}/token"
     token = admin.request("POST", path, {"spec": {"expirationSeconds": 7200}})["status"]["token"]
     return replace(admin, token=token)
