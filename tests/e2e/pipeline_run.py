@@ -189,7 +189,9 @@ def _account(admin: Access, service: str, rules: Sequence[Rule]) -> Access:
         version, space = made["apiVersion"], made["metadata"].get("namespace")
         root = "/api/v1" if version == "v1" else f"/apis/{version}"
         place = f"{root}{f'/namespaces/{space}' if space else ''}/{made['kind'].lower()}s"
-        admin.apply(f"{place}/{made['metadata']['name']}", {}, **made)
+        kind = {key: made[key] for key in ("apiVersion", "kind")}
+        content = {key: value for key, value in made.items() if key not in kind}
+        admin.apply(f"{place}/{made['metadata']['name']}", kind, **content)
     path = f"/api/v1/namespaces/{_HOME}/serviceaccounts/{account(service)}/token"
     token = admin.request("POST", path, {"spec": {"expirationSeconds": 7200}})["status"]["token"]
     return replace(admin, token=token)
