@@ -168,7 +168,7 @@ class MemoryWriter:
             raise PermanentError("changed", f"{workload.replicas} replicas")
         ready = [pod for pod in self._cluster.pods_of(workload) if pod.ready]
         staying = [pod for pod in ready if pod.uid not in step.pods]
-        if len(ready) < step.replicas_from or len(staying) < step.replicas_to:
+        if len(staying) < step.replicas_to:
             raise TransientError("not-ready", f"{len(staying)} staying pods are Ready")
         if any(pod.annotations.get(DELETION_COST) != CHEAPEST for pod in self._victims(step)):
             raise PermanentError("changed", "another client changed a deletion cost")

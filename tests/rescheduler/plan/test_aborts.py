@@ -129,6 +129,18 @@ async def test_a_plan_is_not_over_before_its_last_deletion_is_confirmed() -> Non
     assert end.figures["deleted"] == 1
 
 
+async def test_a_pod_that_leaves_need_not_be_ready() -> None:
+    """Its node fails as its replacement becomes Ready: it goes as planned."""
+    before = cluster(node("n1"), node("n2"), deployed("web", ["n1", "n2"], cpu=500))
+    plan = plan_for(before, offers(), to={"shop/web-0": "n2"}, delete=["n1"])
+    world = World(before, plan, limits=Limits(pods_ready_seconds=60))
+    pods = world.memory.pods
+    world.once(lambda: sum(pod.ready for pod in pods.values()) == 3, lambda: world.alter("shop/web-0", ready=False))
+    await world.completes("n2")
+    assert world.verdicts() == {}
+    assert world.memory.least_ready["Deployment/shop/web"] == 2
+
+
 @pytest.mark.parametrize("restless", ["Deployment/shop/web", "StatefulSet/shop/db"])
 async def test_a_restless_workload_holds_itself_only(restless: str) -> None:
     """Its new pods are never Ready: it is left alone with its node, and the others move and save as planned."""

@@ -61,7 +61,7 @@ async def surge_up(api: FencedClient, order: Order) -> Made:
 
 
 async def surge_down(api: FencedClient, order: Order) -> Made:
-    """Give the surplus back, if as many pods as are wanted are Ready beside the victims."""
+    """Give the surplus back, if as many pods as are wanted are Ready beside the victims, and the workload knows it."""
     step = order.step
     for _ in range(_SCALE_TRIES):
         workload = await _workload(api, step)
@@ -79,11 +79,12 @@ async def surge_down(api: FencedClient, order: Order) -> Made:
         if any(annotations_of(pod).get(DELETION_COST) != CHEAPEST for pod in (*victims, *substitutes)):
             raise PermanentError("changed", f"another client changed the deletion cost of pods of {step.target}")
         leaving = {*step.pods, *map(uid, substitutes)}
-        staying = sum(1 for pod in pods if pod_ready(pod) and uid(pod) not in leaving)
-        ready = _serving(workload)
-        if staying < step.replicas_to or ready < step.replicas_from:
+        able = {uid(pod) for pod in pods if pod_ready(pod)}
+        staying, serving = len(able - leaving), _serving(workload)
+        wanted = step.replicas_to + len(able & leaving)  # one that leaves need not be Ready: its node may be gone
+        if staying < step.replicas_to or serving < wanted:
             count = f"{staying} of {step.replicas_to} staying pods of {step.target} are Ready"
-            raise TransientError("not-ready", f"{count}, {ready} of {step.replicas_from} for as long as it asks")
+            raise TransientError("not-ready", f"{count}, {serving} of {wanted} for as long as it asks")
         # First the autoscaler: were its floor still raised, it would ask for the surplus again. If it takes the
         # surplus away by itself now, the victims are the ones to go.
         await lower_floor(api, step)

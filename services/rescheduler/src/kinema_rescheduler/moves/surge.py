@@ -99,8 +99,10 @@ def _awaiting(  # noqa: PLR0911 - a state machine: one return per state
         return skip(ctx, movers, "changed", "another client changed it while its pods moved")
     if refused(ctx, workload, up):
         return skip(ctx, movers, "refused", f"its controller may create no more pods: {workload.refused}")
-    others = sum(1 for pod in movers.pods if pod.ready and pod.uid not in up.step.pods)
-    if others >= up.step.replicas_from and workload.ready >= up.step.replicas_to:
+    ready = {pod.uid for pod in movers.pods if pod.ready}
+    others, leaving = len(ready.difference(up.step.pods)), len(ready.intersection(up.step.pods))
+    # A pod that leaves need not be Ready: its node may be gone. Of all others the controller has to know it by now.
+    if others >= up.step.replicas_from and workload.ready >= up.step.replicas_from + leaving:
         return MoveDecision(ctx.intend(_down(movers, workload, up)))
     pod = homeless(ctx, movers, up)
     if pod is not None:
