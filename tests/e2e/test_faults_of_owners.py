@@ -47,8 +47,8 @@ async def test_a_budget_that_appears_is_kept(own_control_plane: ControlPlane, tm
 
 
 async def quota_is_used_up(scene: Scene) -> bool:
-    """Once the plan runs, there is no room in the namespace's quota for a single pod more."""
-    if not scene.did("taint"):
+    """Once a plan is accepted, and before a pod moves, the namespace's quota has no room for a single pod more."""
+    if not scene.progress.accepted:
         return False
     path, body = quota({"pods": str(9 + OLD_NODES)})
     await scene.ask("POST", path, body)
