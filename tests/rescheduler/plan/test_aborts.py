@@ -141,6 +141,31 @@ async def test_a_pod_that_leaves_need_not_be_ready() -> None:
     assert world.memory.least_ready["Deployment/shop/web"] == 2
 
 
+async def test_new_pods_are_not_to_blame_for_a_node_that_fails() -> None:
+    """Another pod of the workload is on it: the move ends for now, and the next plan may make it again."""
+    before = cluster(node("n1"), node("n2"), node("n3"), deployed("web", ["n1", "n2", "n3"], cpu=500))
+    plan = plan_for(before, offers(), to={"shop/web-0": "n2"}, delete=["n1"])
+    world = World(before, plan, limits=Limits(pods_ready_seconds=60))
+
+    def fails() -> None:
+        world.alter("n3", ready=False)
+        world.alter("shop/web-2", ready=False)
+
+    world.once(lambda: sum(pod.ready for pod in world.memory.pods.values()) == 4, fails)
+    await world.completes("n1", "n2", "n3")
+    assert world.verdicts()["skip/Deployment/shop/web"] == "not-ready"
+
+
+async def test_a_set_is_not_to_blame_for_a_pod_that_a_failed_node_does_not_end() -> None:
+    """Its next pod of that name cannot come before."""
+    before = cluster(node("n1"), node("n2"), node("n3"), stateful("db", ["n1", "n2"], cpu=500))
+    plan = plan_for(before, offers(), to={"shop/db-0": "n2"}, delete=["n1"])
+    world = World(before, plan, limits=Limits(pods_ready_seconds=60), pace=Pace(pod_end=3600))
+    world.once(lambda: world.memory.pods["shop/db-0"].terminating, lambda: world.alter("n1", ready=False))
+    await world.completes("n1", "n2", "n3")
+    assert world.verdicts()["skip/StatefulSet/shop/db"] == "not-ready"
+
+
 @pytest.mark.parametrize("restless", ["Deployment/shop/web", "StatefulSet/shop/db"])
 async def test_a_restless_workload_holds_itself_only(restless: str) -> None:
     """Its new pods are never Ready: it is left alone with its node, and the others move and save as planned."""

@@ -89,14 +89,24 @@ def never_ready(
     """Leave a workload alone whose new pods are not Ready in time; the rest of the plan goes on.
 
     A node that was booted for the plan and on which no pod is Ready may be the cause: then no other pod is to wait for
-    it.
+    it. Where another node has failed, the new pods are not to blame, and the next plan may move them.
     """
+    if _has_failed_with_node(ctx, movers):
+        return skip(ctx, movers, "not-ready", detail)
     bodies = skip(ctx, movers, reason, detail).bodies
     waiting = {pod.node for pod in movers.pods if pod.node is not None and not pod.ready}
     for name in sorted(waiting & ctx.coming.keys()):
         if _is_suspect(ctx, movers.key, name):
             bodies += ctx.do_without(name, reason, f"no pod on node {name} is Ready; {movers.key}: {detail}")
     return MoveDecision(bodies)
+
+
+def _has_failed_with_node(ctx: ExecutionContext, movers: WorkloadMoves) -> bool:
+    """Return whether every pod that is not Ready, or does not end, is on a node that has ceased to be Ready."""
+    failed = {node.name for node in ctx.cluster.nodes if not node.ready} - ctx.coming.keys()
+    pods = ctx.cluster.pods_by_workload.get(movers.key, ())
+    unready = {pod.node for pod in pods if pod.terminating or not pod.ready}
+    return bool(unready) and unready <= failed
 
 
 def _is_suspect(ctx: ExecutionContext, workload: str, node: str) -> bool:
