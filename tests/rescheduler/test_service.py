@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 from tests.rescheduler.harness import CLUSTER, World
 from tests.rescheduler.memory_effects import MemoryProvider, MemoryWriter
 from tests.rescheduler.plans_in_memory import fragmented_plan, small_plan
@@ -318,11 +319,14 @@ async def test_provider_out_of_reach_is_reported_and_asked_again() -> None:
     lease = await world.lease()
     health = Health("rescheduler", CLUSTER)
     mine = service(world, health=health)
-    for _ in range(25):
-        await mine.tick(lease)
-        await asyncio.sleep(0)
-        await world.clock.sleep(1)
+    with capture_logs() as lines:
+        for _ in range(25):
+            await mine.tick(lease)
+            await asyncio.sleep(0)
+            await world.clock.sleep(1)
     assert "no route" in health.problems()["provider"]
+    said = [line["problem"] for line in lines if line["event"] == "no catalog from the provider"]
+    assert said == [health.problems()["provider"]], "once, not for each try"
     waits = [(later - one).total_seconds() for one, later in pairwise(asked)]
     assert len(waits) >= 1
     assert all(wait >= 10 for wait in waits), "not at every tick"

@@ -9,7 +9,6 @@ from typing import Any
 import aiohttp
 import pytest
 from prometheus_client import Counter
-from structlog.testing import capture_logs
 
 from kinema_core.runtime.health import Health, HealthError
 
@@ -93,18 +92,3 @@ async def test_a_taken_port_is_said(served: Served) -> None:
     other = Health("decider", "c1")
     with pytest.raises(HealthError, match=f"127.0.0.1:{served.port}"):
         await other.start("127.0.0.1", served.port)
-
-
-def test_the_log_has_when_a_part_begins_and_ceases_to_be_wrong() -> None:
-    """Whoever reads the log of a service that does nothing finds the reason there, once."""
-    health = Health("rescheduler", "c1")
-    with capture_logs() as lines:
-        health.report("provider", None)
-        health.report("provider", "denied: 1 of 2")
-        health.report("provider", "denied: 2 of 2")
-        health.report("provider", None)
-    assert [(one["log_level"], one["event"], one.get("problem")) for one in lines] == [
-        ("warning", "part is not ready", "denied: 1 of 2"),
-        ("info", "part is well again", None),
-    ]
-    assert {one["part"] for one in lines} == {"provider"}

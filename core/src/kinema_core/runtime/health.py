@@ -14,7 +14,6 @@ from importlib.metadata import version
 from typing import Final
 
 import msgspec
-import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -26,7 +25,6 @@ from kinema_core.runtime.spans import Spans
 Probe = Callable[[], "str | None"]
 """Says what is wrong with a part, None when nothing is."""
 
-_LOG = structlog.get_logger()
 _BEAT_SECONDS: Final = 1.0
 _DEAD_SECONDS: Final = 30.0
 _PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -85,16 +83,10 @@ class Health:
         self._started = True
 
     def report(self, part: str, problem: str | None) -> None:
-        """Say what is wrong with a part, or None when it is well: the service is ready when all parts are.
-
-        The log has when a part begins and ceases to be wrong, and not each of the texts in between.
-        """
+        """Say what is wrong with a part, or None when it is well: the service is ready when all parts are."""
         if problem is None:
-            if self._problems.pop(part, None) is not None:
-                _LOG.info("part is well again", part=part)
+            self._problems.pop(part, None)
         else:
-            if part not in self._problems:
-                _LOG.warning("part is not ready", part=part, problem=problem)
             self._problems[part] = problem
 
     def watch(self, part: str, probe: Probe) -> None:

@@ -416,6 +416,8 @@ class Rescheduler:
         try:
             catalog = reading.result()
         except EffectError as error:
+            if "provider" not in self._health.problems():
+                _LOG.warning("no catalog from the provider", problem=str(error))
             self._health.report("provider", str(error))
             self._catalog_due = now + min(usual, _CATALOG_AGAIN)
             return
