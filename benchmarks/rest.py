@@ -35,7 +35,7 @@ _MISSED_EVERY: Final = 20
 
 
 def measure() -> dict[str, object]:
-    """With as many runs as by default, for `python -m benchmarks`."""
+    """Measure the default number of runs, for `python -m benchmarks`."""
     return table(RUNS)
 
 
@@ -47,7 +47,8 @@ def table(runs: int) -> dict[str, object]:
     plan = plan_for(state, offers, now=NOW, settings=settings)
     found = []
     for _ in range(runs):
-        now = from_objects(tuple(half_way(state, plan)), state.version + 1)  # anew: nothing derived from it is known
+        # A new state for each run: what is derived from a state is kept with it.
+        now = from_objects(tuple(half_way(state, plan)), state.version + 1)
         began = time.perf_counter()
         rest = plan_for(now, offers, now=NOW, settings=settings.for_a_rest(), goal=goal_of(plan))
         found.append(
@@ -64,7 +65,7 @@ def table(runs: int) -> dict[str, object]:
 
 
 def half_way(state: Cluster, plan: Plan) -> Iterator[ClusterObject]:
-    """The cluster when half of the moves between its own nodes are done, some of them not as planned."""
+    """Yield the objects of the cluster after half of the plan's moves, some of which did not end as planned."""
     live = {node.name for node in state.nodes}
     moving = [one for one in plan.placements if one.source is not None and one.source != one.to]
     between = {one.pod: one.to for one in moving[: len(moving) // 2] if one.to in live}
@@ -75,7 +76,7 @@ def half_way(state: Cluster, plan: Plan) -> Iterator[ClusterObject]:
         if index % _MISSED_EVERY == 0:
             able = (name for name, room in rooms.items() if name != planned and fits(pod.requests, room))
             between[key] = next(able, planned)
-            rooms.pop(between[key], None)  # one such pod for each: what else comes to it is not counted here
+            rooms.pop(between[key], None)  # one such pod for each node: other arrivals are not counted here
     for item in all_objects(state):
         if isinstance(item, Pod) and item.key in between:
             yield replace(item, name=f"{item.name}-new", uid=f"{item.uid}-new", node=between[item.key])

@@ -103,6 +103,27 @@ async def test_surge_down_waits_for_ready_pods(bench: Bench) -> None:
     assert bench.web()["spec"]["replicas"] == 4
 
 
+async def test_a_pod_that_leaves_need_not_be_ready(bench: Bench) -> None:
+    """Its containers died when the others were Ready; with a second pod that is not, none leaves."""
+    victim, other, _ = bench.pods()
+    fields: dict[str, Any] = {"pods": (bench.uid(victim),), "replicas_from": 4, "replicas_to": 3}
+    await bench.perform("surge-up", pods=(bench.uid(victim),), replicas_from=3, replicas_to=4)
+    await settled_for(bench, 60)
+    bench.world.sim.kubelets.kill(victim, "Error")
+    bench.world.sim.kubelets.never_ready.add(("shop", "web"))
+    await settled_for(bench, 1)
+    assert bench.web()["status"]["availableReplicas"] == 3
+    bench.world.sim.kubelets.kill(other, "Error")
+    await settled_for(bench, 1)
+    with pytest.raises(TransientError, match="2 of 3 staying pods"):
+        await bench.perform("surge-down", **fields)
+    bench.world.sim.kubelets.release()
+    await settled_for(bench, 60)
+    bench.world.sim.kubelets.kill(victim, "Error")
+    await settled_for(bench, 1)
+    assert (await bench.perform("surge-down", **fields)).outcome == "done"
+
+
 @pytest.mark.slow
 async def test_successor_of_a_vanished_victim_leaves_in_its_place(bench: Bench) -> None:
     """A pod that should leave and is gone costs no other pod its place: the newest one goes."""
