@@ -56,13 +56,15 @@ def pods_explained(history: History) -> Iterator[str]:
 def moved_as_often_as_planned(history: History) -> Iterator[str]:
     """Of no workload are more pods ended than the plans that were carried out move, or that were taken back.
 
-    A pod that came up on a node that was to go, and was still open, moves on when that is closed.
+    A pod that came up on a node that was to go, and was still open, moves on when that is closed; so does one that
+    waited when the plan was made and took room on a temporary node.
     """
     carried = {entry.plan for entry in history.intents} & history.plans.keys()
     came, late = _came(history)
     there = {pod["metadata"]["uid"]: pod for pod in history.before["Pod"].values()}
     keys = {uid: controller_of(history.before, pod) for uid, pod in {**came, **there}.items()}
-    allowed = Counter(keys[uid] for uid in late - there.keys())
+    bound = {uid for uid, pod in there.items() if pod["spec"].get("nodeName")}
+    allowed = Counter(keys[uid] for uid in late - bound)
     for plan in carried:
         places = {item["pod"]: item for item in history.plans[plan]["placements"]}
         for pod in _moves(history.plans[plan]):

@@ -74,13 +74,17 @@ def test_a_mark_may_go_with_its_node(good: History) -> None:
 def test_a_pod_moves_on_from_a_node_that_closes_again(good: History) -> None:
     """It came between two closings: the plan that opened the node was continued."""
     moved = replacement_moves_again(good)
-    pod, taint = moved.changes[-1], first(good, "step-started", "taint")
-    closings = [
-        replace(changed(taint, step_target=pod.item["spec"]["nodeName"]), time=at) for at in (good.log[0].time, pod.at)
-    ]
+    heir, taint = moved.changes[-1], first(good, "step-started", "taint")
+    node = heir.item["spec"]["nodeName"]
+    closings = [replace(changed(taint, step_target=node), time=at) for at in (good.log[0].time, heir.at)]
     assert "moved_as_often_as_planned" in {one.invariant for one in violations(moved)}
     told = after(moved, taint, *closings)
     assert "moved_as_often_as_planned" not in {one.invariant for one in violations(told)}
+    came = {one.item["metadata"]["uid"]: one.item for one in told.changes if one.kind == "Pod"}
+    for spec, moves_on in ({"nodeName": ""}, True), ({}, False):  # those that waited at first, and those that ran
+        there = {uid: {**pod, "spec": {**pod["spec"], **spec}} for uid, pod in came.items()}
+        met = replace(told, before={**told.before, "Pod": there})
+        assert ("moved_as_often_as_planned" not in {one.invariant for one in violations(met)}) is moves_on
 
 
 def test_a_pod_that_leaves_in_the_place_of_another_is_named_by_the_attempt(good: History) -> None:
