@@ -12,6 +12,7 @@ import yaml
 import zstandard
 from tests.cli.bench import Bench, controllers, meta, node, pod, spread, text
 
+from kinema_cli.plan import command
 from kinema_core.events import Cost, Plan, Solve, Unplaced
 from kinema_optimizer.errors import OptimizerError
 from kinema_optimizer.planning import planner
@@ -39,6 +40,21 @@ def test_where_no_search_is_made_the_time_that_one_takes_is_named(
     monkeypatch.setattr(stopping, "LATE_SECONDS", 0.0)
     said = bench.run("-o", "json", "--time-limit", "0.001").stderr
     assert re.search(r"no search was made: .*; give --time-limit \d+ or longer", said)
+
+
+def test_a_cluster_that_takes_long_to_read_has_more_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no limit is given; and counted work has none."""
+
+    def limit(*arguments: str) -> float | None:
+        made = json.loads(bench.run("-o", "json", *arguments).stdout)
+        seconds: float | None = made["metadata"]["options"].get("time_limit")
+        return seconds
+
+    assert limit() == command.TIME_LIMIT
+    assert limit("--work", "1") is None
+    monkeypatch.setattr(command, "_READING_SHARE", 1e-9)
+    assert (limit() or 0) > command.TIME_LIMIT
+    assert limit("--time-limit", "7") == 7
 
 
 def test_frontier_shows_what_parts_of_the_moves_bring(bench: Bench) -> None:

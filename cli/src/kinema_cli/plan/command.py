@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from math import ceil
 from pathlib import Path
@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from kinema_optimizer.solvers.stopping import Deadline
 
 
+TIME_LIMIT: Final = 30.0
+"""Seconds for the whole command, by default."""
+_READING_SHARE: Final = 0.1
+"""Part of the default limit that reading may take, else the limit is longer. 150,000 pods are read in 9 s."""
 _ABOUT_OUTPUT: Final = frozenset({"output", "html", "out", "began"})
 
 
@@ -82,7 +86,8 @@ class PlanOptions:
     namespace: str = ""
     objective: Objective = Objective.COST
     max_utilization: int = 100
-    time_limit: float = 30.0
+    time_limit: float | None = None
+    """Seconds; by default `TIME_LIMIT`, or more where reading takes long."""
     work: int | None = None
     move_jobs: bool = False
     allow_spot: bool = False
@@ -121,8 +126,13 @@ def plan(  # noqa: PLR0913, PLR0917 - typer makes an option of each parameter
         typer.Option("--max-utilization", metavar="PERCENT", min=1, max=100, help="Fill nodes to this share at most."),
     ] = 100,
     time_limit: Annotated[
-        float, typer.Option("--time-limit", metavar="SECONDS", help="Seconds for the whole command.")
-    ] = 30.0,
+        float | None,
+        typer.Option(
+            "--time-limit",
+            metavar="SECONDS",
+            help=f"Seconds for the whole command; {TIME_LIMIT:g} by default, more above some 50,000 pods.",
+        ),
+    ] = None,
     work: Annotated[
         int | None,
         typer.Option("--work", metavar="N", min=1, help="Stop after N iterations instead of by the clock; repeatable."),
@@ -227,13 +237,14 @@ def run_plan(options: PlanOptions) -> int:
     from kinema_optimizer.planning import planner  # noqa: F401 - its import is what takes long
     from kinema_optimizer.solvers.stopping import Deadline
 
-    deadline = Deadline(options.time_limit, began=began, imports=time.monotonic() - began)
+    imports, computed = time.monotonic() - began, time.process_time()  # not the time in which an API server answers
     warnings: list[str] = []
     try:
         settings = planning_settings(options)
         check_output(options.html, "--html")
         check_output(options.out, "--out")
         found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
+        limit = options.time_limit or max(TIME_LIMIT, ceil((time.process_time() - computed) / _READING_SHARE))
         check_whole(found)
         prices = prices_of(PriceChoice(options.catalog, options.discounts, options.offer), found)
         warnings += [
@@ -243,7 +254,9 @@ def run_plan(options: PlanOptions) -> int:
             *scope_warnings(options.scope, found),
             *catalog_warnings(found, prices.offers),
         ]
-        end = deadline if options.work is None else options.work
+        end = options.work or Deadline(limit, began=began, imports=imports)
+        if options.work is None:  # counted work repeats the plan byte for byte, whatever reading takes
+            options = replace(options, time_limit=limit)
         made, frontier, wanted = _solve(found, prices.offers, settings, end)
         warnings += filter(None, [_search_warning(made, wanted)])
     except (UsageError, InputError, PriceError, OptimizerError) as error:
@@ -275,12 +288,11 @@ def planning_settings(options: PlanOptions) -> PlanningSettings:
     from kinema_core.model.spot_share import SpotShare
     from kinema_optimizer.settings import PlanningSettings
 
-    if not 0 < options.time_limit < float("inf"):
+    if options.time_limit is not None and not 0 < options.time_limit < float("inf"):
         raise UsageError(f"--time-limit {options.time_limit:g}: give seconds above 0")
     windows = (_window(options),)
     try:
         return PlanningSettings(
-            time_limit_seconds=options.time_limit,
             windows=windows,
             move_jobs=options.move_jobs,
             allow_spot=options.allow_spot,
@@ -327,7 +339,7 @@ def _solve(
     from kinema_optimizer.solvers.stopping import ClockStop, WorkStop
 
     nodes, pods = counted(len(snapshot.cluster.nodes), "node"), counted(len(snapshot.cluster.pods), "pod")
-    limit = counted(end, "iteration") if isinstance(end, int) else f"{settings.time_limit_seconds:g}s"
+    limit = counted(end, "iteration") if isinstance(end, int) else f"{end.seconds:g}s"
     begin = f"planning for {nodes} and {pods}, up to {limit}"
     unit = "W" if settings.objective(snapshot.now).kind == "energy" else "USD/h"
     stop = WorkStop(end) if isinstance(end, int) else ClockStop(end, pricing=PRICING_SHARE)

@@ -118,6 +118,7 @@ class Deadline:
         self.clock = time.monotonic if clock is None else clock
         self.began = self.clock() if began is None else began
         self.imports = imports
+        self.seconds = seconds
         self.end = self.began + seconds
         self.latest = self.end + LATE_SHARE * seconds + LATE_SECONDS
 
