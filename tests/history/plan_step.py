@@ -14,6 +14,7 @@ from tests.optimizer.planned import Unpriced
 from tests.support.planning import unguarded
 
 from kinema_core.events import CatalogPublished, Event, IterationStarted, Offer, Plan, PlanAccepted, encode
+from kinema_core.model.catalog import PriceError
 from kinema_core.model.cluster import Cluster
 from kinema_core.runtime.envelope import answer, origin
 from kinema_core.runtime.settings import RuntimeSettings
@@ -86,7 +87,10 @@ async def accepted(
 
 
 async def rest_accepted(bus: MemoryBus, cluster: Cluster, now: datetime, *, name: str, work: int = WORK) -> bool | None:
-    """Plan the rest of an unfinished plan and publish it as `accepted` does; None where the observer asks for none."""
+    """Plan the rest of an unfinished plan and publish it as `accepted` does; None where the observer asks for none.
+
+    False also where no node that is left has a price: the optimizer answers that there is no plan.
+    """
     log, view = tuple(bus.events("LOG")), LogView()
     for number, event in enumerate(log, 1):
         view = fold(view, number, event)
@@ -95,7 +99,10 @@ async def rest_accepted(bus: MemoryBus, cluster: Cluster, now: datetime, *, name
         return None
     offers = [event.body.offers for event in log if isinstance(event.body, CatalogPublished)][-1]
     rest_of = asked.start.continues
-    plan = structs.replace(planned(cluster, offers, now, log, work=work, rest_of=rest_of), continues=rest_of)
+    try:
+        plan = structs.replace(planned(cluster, offers, now, log, work=work, rest_of=rest_of), continues=rest_of)
+    except PriceError:
+        return False
     return await accepted(bus, plan, cluster, now, name=name, begun=asked.start, iteration=asked.iteration)
 
 
