@@ -261,6 +261,16 @@ def test_beside_a_plan_nothing_begins_that_ends_late(clock: Clock) -> None:
     assert not stop.noted(BEGIN)(BEGIN)
 
 
+def test_an_order_without_which_nothing_is_done_may_be_late(clock: Clock) -> None:
+    """Three seconds after the limit none begins, unless it is for that; ten seconds after it none does."""
+    stop = ClockStop(1)
+    for now, begun in ((4.5, True), (12.0, False)):
+        clock.now = now
+        assert stop.noted(ORDER)(ORDER)
+        with stop.patient():
+            assert stop.noted(ORDER)(ORDER) is not begun
+
+
 @pytest.mark.parametrize("phase", [BEGIN, DRAIN])
 def test_what_is_found_in_time_can_be_ordered(clock: Clock, phase: str) -> None:
     """A phase that ends at its limit, or half of what building took later, leaves an order the time to begin."""

@@ -250,7 +250,8 @@ def _going_on(
     task = request.task(forecasts)
     stop.ends(0)
     problem = task.problem
-    plans = list(_left_of(problem, goal, stop))
+    with stop.patient():
+        plans = list(_left_of(problem, goal, stop))
     with stop.punctual() if plans else nullcontext():
         made = _make(task, request.search_options(task, task_pool), stop, report)
     price = made.result.move_price or problem.question.move_price

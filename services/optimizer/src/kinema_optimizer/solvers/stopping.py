@@ -93,6 +93,8 @@ _END: Final = 0.25
 LATE_SHARE: Final = 0.1
 LATE_SECONDS: Final = 2.0
 """By how much more than the time limit a plan that is at hand may be ordered and checked; no search is."""
+PATIENT_SECONDS: Final = 10.0
+"""The same, in all, where nothing would be done without that plan: on a busy machine, an order is late by this much."""
 
 _POLL_SECONDS: Final = 0.05
 
@@ -168,6 +170,10 @@ class StopRule(ABC):
         """Let nothing within the block begin that ends after the limit: there is a plan without it."""
         return nullcontext()
 
+    def patient(self) -> AbstractContextManager[None]:
+        """Let an order that begins within the block end well after the limit: without it the plan ends there."""
+        return nullcontext()
+
     def within(self, prefix: str) -> AbstractContextManager[None]:
         """Record what comes within the block with this before the names of its phases.
 
@@ -232,7 +238,8 @@ class ClockStop(StopRule):
     as long again as the longest that came before without being of a kind, such as the first plan.
 
     Once the model is built, all phases leave time for what has to come after them (`KEPT`). A search begins, and a
-    plan is ordered, also where that ends a little after the limit (`Deadline.latest`), unless it is to be `punctual`.
+    plan is ordered, also where that ends a little after the limit (`Deadline.latest`), unless it is to be `punctual`;
+    much later where it may be `patient`.
 
     Args:
         limit: when all has to be done, or the seconds until then.
@@ -295,14 +302,21 @@ class ClockStop(StopRule):
         finally:
             self._deadline = deadline
 
-    @contextmanager
-    def punctual(self) -> Iterator[None]:
+    def punctual(self) -> AbstractContextManager[None]:
         """See `StopRule`."""
-        latest, self._latest = self._latest, self._until.end
+        return self._late_until(self._until.end)
+
+    def patient(self) -> AbstractContextManager[None]:
+        """See `StopRule`."""
+        return self._late_until(self._until.end + PATIENT_SECONDS)
+
+    @contextmanager
+    def _late_until(self, latest: float) -> Iterator[None]:
+        before, self._latest = self._latest, latest
         try:
             yield
         finally:
-            self._latest = latest
+            self._latest = before
 
     @contextmanager
     def aside(self) -> Iterator[None]:
