@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.rescheduler.harness import ALL_AT_ONCE, WEB, World
+from tests.rescheduler.memory_cluster import Pace
 from tests.rescheduler.moves.test_room import homes, tight
 from tests.rescheduler.plans_in_memory import crowded_plan, rolling_plan, small_plan, swap_plan
 from tests.support.builders import LONG_AGO, NOW, cluster, deployed, node, offers, pod, quota, selector, stateful
@@ -89,6 +90,22 @@ async def test_a_plan_is_given_up_for_a_pod_that_needs_a_new_node() -> None:
     assert came is not None
     given_up = next(one.time for one in world.log() if isinstance(one.body, StepFailed) and one.body.step == ABORT)
     assert timedelta(seconds=60) < given_up - came < timedelta(seconds=80)
+
+
+async def test_a_pod_that_has_room_on_a_node_that_is_being_booted_ends_no_plan() -> None:
+    """It comes to that node, which is there sooner than one that is bought for it."""
+    before = cluster(node("n1", cpu=600), node("n2", cpu=600), deployed("web", ["n1", "n2"], cpu=500))
+    to, boot = {one.key: "kinema-1" for one in before.pods}, {"kinema-1": "m2/a/on-demand"}
+    plan = plan_for(before, offers(), to=to, boot=boot, delete=["n1", "n2"])
+    world = World(before, plan, limits=Limits(unschedulable_seconds=10), pace=Pace(node_ready=60))
+
+    def come() -> None:
+        world.memory.pods[STRANGER] = pod("stranger", cpu=800, created=world.clock.now(), unschedulable=True)
+
+    world.once(lambda: "kinema-1" in world.memory.nodes, come)
+    await world.completes("kinema-1")
+    assert world.verdicts() == {}
+    assert {one.node for one in world.memory.pods.values()} == {"kinema-1"}
 
 
 @pytest.mark.parametrize("sold", ["sold out", "spot", "by another autoscaler"])

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.rescheduler.harness import ALL_AT_ONCE, World
 from tests.rescheduler.memory_cluster import Pace
 from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, rolling_plan, small_plan
-from tests.support.builders import NOW, cluster, deployed, node, offer, offers, stateful
+from tests.support.builders import NOW, cluster, deployed, node, offer, offers, pod, stateful
 from tests.support.plans import plan_for
 
 from kinema_core.events import (
@@ -265,6 +265,16 @@ async def test_booted_node_that_carries_moved_pods_stays_after_an_abort() -> Non
     await world.aborts("operator")
     assert "kinema-1" in world.memory.nodes
     assert "kinema-1" in {pod.node for pod in world.memory.pods.values() if pod.name.startswith("cart")}
+
+
+@pytest.mark.parametrize(("cpu", "stays"), [(1500, True), (2500, False)])
+async def test_a_booted_node_that_a_pod_waits_for_stays_after_an_abort(cpu: int, stays: bool) -> None:
+    """kube-scheduler has not come to the pod yet; the next plan would buy the node again."""
+    world = World(*booted_plan())
+    world.memory.pods["shop/waiting"] = pod("waiting", cpu=cpu)
+    world.memory._place_for = lambda pod: None  # type: ignore[method-assign]
+    await world.aborted_when(lambda: any(one.ready for name, one in world.memory.nodes.items() if name == "kinema-1"))
+    await world.aborts("operator", *["kinema-1"] * stays, "n1", "n2")
 
 
 async def test_node_that_comes_up_while_it_is_given_up_is_closed_first() -> None:

@@ -11,6 +11,7 @@ from kinema_core.events import Node, Step
 from kinema_rescheduler.journal.execution import Progress, Verdict
 from kinema_rescheduler.moves.roll import rolled
 from kinema_rescheduler.moves.scheduling import abandon
+from kinema_rescheduler.moves.waiting import would_take
 from kinema_rescheduler.names import ABORT, CLAIMED, taint_id
 from kinema_rescheduler.plan.context import REFUSALS, Decision, ExecutionContext
 from kinema_rescheduler.plan.phases import Phase, clean, reopen
@@ -121,8 +122,13 @@ def _node(ctx: ExecutionContext, name: str, booted: Progress) -> tuple[tuple[Dec
 
 
 def _wanted(ctx: ExecutionContext, node: Node) -> bool:
-    """Return whether others want a booted node: a cordon, a rule against deletion, another autoscaler's mark."""
-    return node.unschedulable or ctx.mobility.deletable.get(node.name) is not None
+    """Return whether others want a booted node: a cordon, a rule against deletion, another autoscaler's mark.
+
+    So do pods that wait and would find room there: it would be bought for them again.
+    """
+    if node.unschedulable or ctx.mobility.deletable.get(node.name) is not None:
+        return True
+    return any(pod.node is None and not pod.rules.gated and would_take(ctx, node, pod) for pod in ctx.alive.values())
 
 
 def _empty(ctx: ExecutionContext, node: Node) -> tuple[tuple[Decision, ...], bool]:
