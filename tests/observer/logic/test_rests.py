@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 from tests.observer import log_events as log
@@ -9,8 +11,8 @@ from tests.observer.log_events import at, view
 from tests.observer.logic.test_loop import decide, figures, refusal
 from tests.support.builders import cluster, deployed, node, tiny
 
-from kinema_core.events import ExecutionAborted, ExecutionCompleted, IterationStarted, Workload
-from kinema_core.model.cluster import Cluster
+from kinema_core.events import ExecutionAborted, ExecutionCompleted, IterationStarted, Pod, Workload
+from kinema_core.model.cluster import Cluster, all_objects, from_objects
 from kinema_observer.logic.loop import Memory
 from kinema_observer.logic.settings import LoopSettings
 
@@ -68,6 +70,29 @@ def test_pods_may_come_up_before_the_rest_of_a_plan_that_ended_for_one_is_planne
         assert late.start.continues == "p1"
     other = view(*STORY, (9.0, "it-1", log.ended(3)))
     assert decide(state, other, now=at(10), memory=Memory()).start is not None
+
+
+@pytest.mark.parametrize(
+    ("pod", "waits"),
+    [
+        ({"started": at(5)}, True),
+        ({"started": None}, True),
+        ({"started": at(-60)}, False),
+        ({"started": at(5), "restarts": 1}, False),
+        ({"started": at(5), "ready": True}, False),
+        ({"node": None}, False),
+    ],
+    ids=["new", "not started yet", "not Ready for long", "fails", "Ready", "without a node"],
+)
+def test_new_pods_come_up_before_any_rest_is_planned(pod: dict[str, Any], *, waits: bool) -> None:
+    """A pod that waited took room on a new node: the plan for the rest may have another pod of its workload move."""
+    state = from_objects(
+        replace(one, **{"ready": False, **pod}) if isinstance(one, Pod) else one
+        for one in all_objects(cluster_of(ready=0))
+    )
+    missed = view(*STORY, (9.0, "it-1", log.ended(3)))
+    assert (decide(state, missed, now=at(10), memory=Memory()).start is None) is waits
+    assert decide(state, missed, now=at(9 + LoopSettings().stabilization_window_seconds), memory=Memory()).start
 
 
 def test_nothing_else_is_planned_while_such_pods_come_up() -> None:

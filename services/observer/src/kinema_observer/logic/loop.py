@@ -230,25 +230,39 @@ def _due(moment: _Moment) -> Unfinished | None:
     rest, settings = moment.view.unfinished, moment.settings
     if rest is None or not rest.due or rest.idle >= _MOST_IDLE or moment.running:
         return None
-    waits = settings.stabilization_window_seconds if rest.reason == POD_WAITS else 0.0
     since = _seconds_since(rest.at, moment.now) or 0.0
-    return rest if since <= settings.iteration_deadline_seconds + waits else None
+    longest = settings.iteration_deadline_seconds + settings.stabilization_window_seconds
+    return rest if since <= longest else None
 
 
 def _coming_up(moment: _Moment) -> Refusal | None:
-    """Return the refusal while pods come up after a plan that ended for one that waited.
+    """Return the refusal while new pods come up after a plan that left a rest.
 
-    Planned before that, the rest would hold all pods of a workload of which one is not Ready.
+    Planned before that, the rest would hold all pods of a workload of which one is not Ready. Pods that have not been
+    Ready for long are waited for only where the plan ended for one that waited: it may have had no node for long.
     """
     rest, window = _due(moment), moment.settings.stabilization_window_seconds
-    if rest is None or rest.reason != POD_WAITS:
+    passed = 0.0 if rest is None else _seconds_since(rest.at, moment.now) or 0.0
+    if rest is None or passed >= window:
         return None
-    passed = _seconds_since(rest.at, moment.now) or 0.0
     restless = restless_workloads(moment.cluster)
-    found = sorted(key for key, why in restless.items() if why.code == "not-ready") if passed < window else []
+    found = sorted(
+        key
+        for key, why in restless.items()
+        if why.code == "not-ready" and (rest.reason == POD_WAITS or _has_new_pod(moment, key))
+    )
     if not found:
         return None
     return refusal("pods-coming-up", workload=found[0], workloads=len(found), passed_seconds=passed)
+
+
+def _has_new_pod(moment: _Moment, workload: str) -> bool:
+    """Return whether a pod that is not Ready came to its node a moment ago, and has not failed there."""
+    since = moment.now - timedelta(seconds=moment.settings.stabilization_window_seconds)
+    return any(
+        pod.node is not None and not pod.ready and not pod.restarts and (pod.started is None or pod.started > since)
+        for pod in moment.cluster.pods_by_workload.get(workload, ())
+    )
 
 
 def _continue(moment: _Moment) -> IterationStarted | None:
