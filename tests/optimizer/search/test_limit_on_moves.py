@@ -38,7 +38,7 @@ def test_the_best_of_several_first_plans_is_taken() -> None:
     mean = cost_of(problem, cluster.now) / problem.everybody
 
     def best(most: int, plans: int) -> Incumbent:
-        return cluster.within(most, 0.0, mean, lambda turn, last: turn >= plans or last)[0]
+        return cluster.at_price(0.0, mean, lambda turn, last: turn >= plans or last, most=most)[0]
 
     cheaper = 0
     for most in _LIMITS:

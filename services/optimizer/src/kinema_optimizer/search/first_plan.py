@@ -489,27 +489,30 @@ class FirstPlans:
         """Plan that is built from nothing, however many pods it moves; the pattern bound starts from it too."""
         return construct_fresh(self.problem, self.kinds, self.context.enemies, self.prices)
 
-    def within(self, most: int, price: float, mean: float, ends: Callable[..., bool]) -> tuple[Incumbent, float]:
-        """Return the best of several plans with so many moves at this price, and what one more would save at most.
+    def at_price(
+        self, price: float, mean: float, ends: Callable[..., bool], *, most: int | None = None
+    ) -> tuple[Incumbent, float]:
+        """Return the best of several plans at this price of a move, and what one more than `most` would save at most.
 
         Args:
-            most: moves, pods.
             price: of a move, micro-USD per hour.
             mean: cost per pod of the cheapest plan known, likewise.
             ends: whether no time is left after so many plans, the `last` one or not.
+            most: moves, pods; None: no limit.
         """
         problem = self.problem
         weights, lost = problem.disruption_cost / ORDINARY, losses(problem, self.now.unplaced)
         found, saved = [self.now, swap_in_existing(problem, self.fresh)], 0.0
-        for turn, (share, extra) in enumerate(product(_CAP_SHARES, _EXTRA_PRICES), start=1):
-            kept = self.retention.solve(weights * (price + extra * mean), int(most * share))
-            found.append(self.plan(kept, int(most * share)))
+        limits = [None] if most is None else [int(most * share) for share in _CAP_SHARES]
+        for turn, (limit, extra) in enumerate(product(limits, _EXTRA_PRICES), start=1):
+            kept = self.retention.solve(weights * (price + extra * mean), limit)
+            found.append(self.plan(kept, limit))
             saved = max(saved, kept.move_price)
-            if ends(turn, last=turn == len(_CAP_SHARES) * len(_EXTRA_PRICES)):
+            if ends(turn, last=turn == len(limits) * len(_EXTRA_PRICES)):
                 break
 
         def worth(state: Incumbent) -> float:
             return cost_of(problem, state) + float(moved(problem, state) @ weights) * price
 
-        allowed = [one for one in found if int(moved(problem, one) @ problem.pods) <= most]
+        allowed = [one for one in found if most is None or int(moved(problem, one) @ problem.pods) <= most]
         return min((one for one in allowed if losses(problem, one.unplaced) <= lost), key=worth), saved

@@ -57,9 +57,6 @@ from kinema_optimizer.solvers.stopping import StopRule
 MOST_ROUNDS: Final = 100_000
 QUICK: Final = "quick"
 """Phase of a few tries for a plan that need not be the best known."""
-SOON: Final = "soon"
-"""The same where so few come that they always fit: from there on a search with more time passes the same states."""
-_UNREPORTED: Final = frozenset({QUICK, SOON})
 _COLUMNS: Final = "columns of a neighborhood"
 _TRIES: Final = "tries"
 _NEIGHBORHOODS: Final = 4
@@ -243,7 +240,7 @@ class Rounds:
             state, gain, refused = _apply_all(context, state, zip(neighborhoods, found, strict=True), allowed)
             idle = idle + 1 if state is before else 0
             if state is not before:
-                record.take(phase, state, always=phase not in _UNREPORTED)
+                record.take(phase, state, always=phase != QUICK)
             known, best = best, min(best, state, key=key)
             if least is not None:
                 stale = stale + 1 if best is known else 0
@@ -305,22 +302,12 @@ def _apply_all(
     return state, gain, refused
 
 
-@dataclass(frozen=True)
-class _Effort:
-    """Most rounds of the parts of a plan that is built from nothing."""
-
-    phase: str
-    """Of the tries."""
-    tries: int
-    """Before columns are generated: a good plan soon, and columns to begin with."""
-    columns: int
-    repairs: int
-    """Tries for a choice of columns that is dearer than the plan before."""
-
-
-_FULL: Final = _Effort(QUICK, tries=24, columns=400, repairs=4)
-_SMALL: Final = _Effort(SOON, tries=2, columns=40, repairs=2)
-"""What 5 s have time for on 200 nodes."""
+_FRESH_TRIES: Final = 24
+"""Rounds of tries for a plan built from nothing, before columns are generated: a good plan soon, and first columns."""
+_FRESH_COLUMNS: Final = 400
+"""Most rounds of columns for it."""
+_FRESH_REPAIRS: Final = 4
+"""Rounds of tries for a choice of columns that is dearer than the plan before."""
 _TAIL_ROUNDS: Final = 8
 """Rounds of tries after which the clock is asked again whether columns fit into the time left."""
 _STARTS: Final = "starts"
@@ -577,18 +564,13 @@ class _Search:
         price, record = float(self.move_price or 0), self.record
         self.bound.sharpen(lambda: first_plans.fresh.boots)
         priced = self._price_moves(price)
-        if self.cap is not None:
-            self.stop.begin(_STARTS)
-            first, saved = first_plans.within(self.cap, price, record.mean, partial(record.ends, _STARTS))
-            dear = self._price_moves(max(price + saved, _FIRST_PRICE * record.mean))
-            last = self.rounds(dear, first, _LAST, self._within_cap, least=priced)
-            return self._use_time_left(*last, self._within_cap, least=priced)
-        first = first_plans.plan(retention.solve(priced.move_price))
-        starts = [self.now, first]
-        if self.options.move_price is None:  # a low price: what is cheapest without one is a start as well
-            starts.append(swap_in_existing(self.problem, self._built(_SMALL)))
-        best = min(starts, key=partial(record.objective, priced))
-        return self._use_time_left(*self.rounds(priced, best, _LAST))
+        self.stop.begin(_STARTS)
+        first, saved = first_plans.at_price(price, record.mean, partial(record.ends, _STARTS), most=self.cap)
+        if self.cap is None:
+            return self._use_time_left(*self.rounds(priced, first, _LAST))
+        dear = self._price_moves(max(price + saved, _FIRST_PRICE * record.mean))
+        last = self.rounds(dear, first, _LAST, self._within_cap, least=priced)
+        return self._use_time_left(*last, self._within_cap, least=priced)
 
     def _move_cap(self) -> int | None:
         """Return the limit on moves, no fewer than are needed in any case; None where all pods may move."""
@@ -600,11 +582,11 @@ class _Search:
 
     def _cheapest(self, phase: str) -> tuple[SearchContext, Incumbent]:
         """Return the context and the plan of least cost, however many pods it moves."""
-        best = self._built(_FULL)
+        best = self._built()
         self.record.take("columns", best)
         return self.rounds(self.context, best, phase)
 
-    def _built(self, effort: _Effort) -> Incumbent:
+    def _built(self) -> Incumbent:
         """Return the cheaper of the cluster as it is and of a plan built from nothing, by columns where that pays."""
         problem, context, now = self.problem, self.context, self.now
         cost = partial(cost_of, problem)
@@ -612,17 +594,17 @@ class _Search:
         best = now
         if losses(problem, fresh.unplaced) <= losses(problem, now.unplaced):
             if len(problem.pending) <= WHOLE_CLUSTER_CLASSES and fresh.boots:
-                _, fresh = self.rounds(context, fresh, effort.phase, deep=False, most=effort.tries)
+                _, fresh = self.rounds(context, fresh, QUICK, deep=False, most=_FRESH_TRIES)
                 if _too_mixed(fresh):
                     self.bound.sharpen(lambda: fresh.boots)
                     return min((now, fresh), key=cost)
                 chosen, ended = choose_new_nodes(
-                    context, fresh, self.kinds, self.stop, self.pool, self.bound.sharpen, most=effort.columns
+                    context, fresh, self.kinds, self.stop, self.pool, self.bound.sharpen, most=_FRESH_COLUMNS
                 )
                 self.record.stops += ended
                 if cost(chosen) >= cost(fresh):
                     # Tries soon win back what the last pods cost at the end of a dive, and more than that.
-                    _, chosen = self.rounds(context, chosen, effort.phase, deep=False, most=effort.repairs)
+                    _, chosen = self.rounds(context, chosen, QUICK, deep=False, most=_FRESH_REPAIRS)
                 fresh = min((chosen, fresh), key=cost)
             best = min((now, fresh), key=cost)
         return best

@@ -34,7 +34,6 @@ SHARES = {
     "bound": 0.4,
     "moves": 0.7,
     "quick": 0.1,
-    "soon": 0.4,
     "columns": 0.2,
     "dive": 0.45,
     "proof": 0.4,
