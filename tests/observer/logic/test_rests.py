@@ -81,8 +81,9 @@ def test_pods_may_come_up_before_the_rest_of_a_plan_that_ended_for_one_is_planne
         ({"started": at(5), "restarts": 1}, False),
         ({"started": at(5), "ready": True}, False),
         ({"node": None}, False),
+        ({"started": at(5), "terminating": True}, False),
     ],
-    ids=["new", "not started yet", "not Ready for long", "fails", "Ready", "without a node"],
+    ids=["new", "not started yet", "not Ready for long", "fails", "Ready", "without a node", "ends"],
 )
 def test_new_pods_come_up_before_any_rest_is_planned(pod: dict[str, Any], *, waits: bool) -> None:
     """A pod that waited took room on a new node: the plan for the rest may have another pod of its workload move."""

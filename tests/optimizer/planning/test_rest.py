@@ -69,14 +69,21 @@ def test_what_is_left_leads_where_the_plan_led(kept: str) -> None:
 
 
 class Watched(Unpriced):
-    """Notes whether the solve was to be punctual."""
+    """Notes whether the solve was to be punctual, and patient before that."""
 
     asked = 0
+    patience = 0
 
     @contextmanager
     def punctual(self) -> Iterator[None]:
         """See `StopRule`."""
         self.asked += 1
+        yield
+
+    @contextmanager
+    def patient(self) -> Iterator[None]:
+        """See `StopRule`."""
+        self.patience += 1
         yield
 
 
@@ -88,7 +95,7 @@ def test_the_solvers_may_be_late_only_where_nothing_is_left_of_the_plan(goal: Go
     """The machine of the second plan is sold out: without the solvers there is no plan."""
     stop = Watched(40)
     planned(halves(), (), goal=goal, stop=stop)
-    assert stop.asked == asked
+    assert (stop.asked, stop.patience) == (asked, 1)
 
 
 @pytest.mark.parametrize("kept", ["b", "d"])

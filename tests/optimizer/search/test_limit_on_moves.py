@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from tests.optimizer.search.test_search import boutique_problem, found_for
 
+from kinema_core.model.disruption_cost import ORDINARY
 from kinema_optimizer.bounds.assignment_lp import solve_assignment_lp
 from kinema_optimizer.problem.instance import UNLIMITED, Instance, flaws
 from kinema_optimizer.problem.node_types import node_types
@@ -47,6 +48,24 @@ def test_the_best_of_several_first_plans_is_taken() -> None:
         assert int(moved(problem, several) @ problem.pods) <= most
         assert cost_of(problem, several) <= cost_of(problem, one) <= cost_of(problem, cluster.now)
         cheaper += cost_of(problem, several) < cost_of(problem, one)
+    assert cheaper > 0
+
+
+def test_where_moves_have_a_price_the_best_of_several_retentions_is_taken() -> None:
+    """With moves at their price: never dearer than nodes retained at that price, and cheaper at some price."""
+    problem = boutique_problem(30).packing
+    cluster = running(problem)
+    mean, cheaper = cost_of(problem, cluster.now) / problem.everybody, 0
+    for share in (0.02, 0.05, 0.1, 0.2, 0.4):
+        weights = problem.disruption_cost / ORDINARY * share * mean
+        best = cluster.at_price(share * mean, mean, lambda _, last: last)[0]
+        alone = cluster.plan(cluster.retention.solve(weights))
+        found, one, none = (
+            cost_of(problem, state) + float(moved(problem, state) @ weights) for state in (best, alone, cluster.now)
+        )
+        assert flaws(problem, solution_of(problem, best)) == ()
+        assert found <= min(one, none)
+        cheaper += found < one
     assert cheaper > 0
 
 

@@ -25,6 +25,7 @@ from kinema_core.events import (
     StepFailed,
     Volume,
     VolumeClaim,
+    is_unfinished,
 )
 from kinema_core.model.resource_quotas import SETS
 from kinema_rescheduler.names import ABORT
@@ -92,20 +93,39 @@ async def test_a_plan_is_given_up_for_a_pod_that_needs_a_new_node() -> None:
     assert timedelta(seconds=60) < given_up - came < timedelta(seconds=80)
 
 
-async def test_a_pod_that_has_room_on_a_node_that_is_being_booted_ends_no_plan() -> None:
-    """It comes to that node, which is there sooner than one that is bought for it."""
+def with_a_boot(*strangers: int, left: int | None = None) -> World:
+    """Two pods are to go to a new m2, of which so many are `left` to buy; strangers come while it is booted."""
     before = cluster(node("n1", cpu=600), node("n2", cpu=600), deployed("web", ["n1", "n2"], cpu=500))
     to, boot = {one.key: "kinema-1" for one in before.pods}, {"kinema-1": "m2/a/on-demand"}
     plan = plan_for(before, offers(), to=to, boot=boot, delete=["n1", "n2"])
-    world = World(before, plan, limits=Limits(unschedulable_seconds=10), pace=Pace(node_ready=60))
+    sold = [replace(one, available=left) if one.name.startswith("m2/") else one for one in offers()]
+    world = World(before, plan, limits=Limits(unschedulable_seconds=10), pace=Pace(node_ready=60), sold=sold)
 
     def come() -> None:
-        world.memory.pods[STRANGER] = pod("stranger", cpu=800, created=world.clock.now(), unschedulable=True)
+        for number, cpu in enumerate(strangers):
+            came = pod(f"stranger-{number}", cpu=cpu, created=world.clock.now(), unschedulable=True)
+            world.memory.pods[came.key] = came
 
     world.once(lambda: "kinema-1" in world.memory.nodes, come)
+    return world
+
+
+@pytest.mark.parametrize("left", [None, 0])
+async def test_a_pod_that_has_room_on_a_node_that_is_being_booted_ends_no_plan(left: int | None) -> None:
+    """It comes to that node, which is there sooner than one that is bought for it; and it may be the last one."""
+    world = with_a_boot(800, left=left)
     await world.completes("kinema-1")
     assert world.verdicts() == {}
     assert {one.node for one in world.memory.pods.values()} == {"kinema-1"}
+
+
+async def test_a_pod_for_which_the_booted_node_has_no_room_in_the_end_ends_the_plan() -> None:
+    """Another one came first: the node is Ready, and is waited for no more."""
+    world = with_a_boot(1500, 1500)
+    end = await world.run()
+    assert seconds(world) < 120
+    assert {one.node for one in world.memory.pods.values() if one.name.startswith("stranger")} == {"kinema-1", None}
+    assert is_unfinished(end)
 
 
 @pytest.mark.parametrize("sold", ["sold out", "spot", "by another autoscaler"])

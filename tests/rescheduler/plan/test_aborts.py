@@ -267,14 +267,36 @@ async def test_booted_node_that_carries_moved_pods_stays_after_an_abort() -> Non
     assert "kinema-1" in {pod.node for pod in world.memory.pods.values() if pod.name.startswith("cart")}
 
 
-@pytest.mark.parametrize(("cpu", "stays"), [(1500, True), (2500, False)])
-async def test_a_booted_node_that_a_pod_waits_for_stays_after_an_abort(cpu: int, stays: bool) -> None:
-    """kube-scheduler has not come to the pod yet; the next plan would buy the node again."""
-    world = World(*booted_plan())
-    world.memory.pods["shop/waiting"] = pod("waiting", cpu=cpu)
+@pytest.mark.parametrize(
+    ("waiting", "elsewhere", "stays"),
+    [([1500], 0, 1), ([2500], 0, 0), ([1500, 1500], 0, 2), ([100, 100], 0, 1), ([1500], 1600, 0)],
+    ids=["fits", "too large", "one each", "both on one", "fits elsewhere"],
+)
+async def test_a_booted_node_that_a_pod_waits_for_stays_after_an_abort(
+    waiting: list[int], elsewhere: int, stays: int
+) -> None:
+    """kube-scheduler has not come to the pods yet; the next plan would buy the nodes again. Others are given back."""
+    before = cluster(node("n1", cpu=600 + elsewhere), node("n2", cpu=600), deployed("web", ["n1", "n2"], cpu=590))
+    to, boot = (
+        {"shop/web-0": "kinema-1", "shop/web-1": "kinema-2"},
+        dict.fromkeys(("kinema-1", "kinema-2"), "m2/a/on-demand"),
+    )
+    world = World(before, plan_for(before, offers(), to=to, boot=boot, delete=["n1", "n2"]), limits=ALL_AT_ONCE)
+    world.memory.pods |= {f"shop/waiting-{i}": pod(f"waiting-{i}", cpu=cpu) for i, cpu in enumerate(waiting)}
     world.memory._place_for = lambda pod: None  # type: ignore[method-assign]
-    await world.aborted_when(lambda: any(one.ready for name, one in world.memory.nodes.items() if name == "kinema-1"))
-    await world.aborts("operator", *["kinema-1"] * stays, "n1", "n2")
+    await world.aborted_when(
+        lambda: sum(one.ready for one in world.memory.nodes.values()) == len(world.memory.nodes) == 4
+    )
+    await world.aborts("operator", *["kinema-1", "kinema-2"][:stays], "n1", "n2")
+
+
+async def test_a_node_that_is_no_use_is_given_back_though_a_pod_waits() -> None:
+    """kube-scheduler would put the pod on a machine on which no pod gets Ready."""
+    world = _towards_one_new_node(stateful("db", ["n2"], cpu=500))
+    world.memory.pods["shop/waiting"] = pod("waiting", cpu=5000)
+    place = world.memory._place_for
+    world.memory._place_for = lambda pod: None if pod.name == "waiting" else place(pod)  # type: ignore[method-assign]
+    await world.aborts("pods-never-ready", "n1", "n2", "n3")
 
 
 async def test_node_that_comes_up_while_it_is_given_up_is_closed_first() -> None:

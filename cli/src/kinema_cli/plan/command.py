@@ -244,7 +244,7 @@ def run_plan(options: PlanOptions) -> int:
         check_output(options.html, "--html")
         check_output(options.out, "--out")
         found = snapshot_of(options.snapshot, options.context, options.kubeconfig)
-        limit = options.time_limit or max(TIME_LIMIT, ceil((time.process_time() - computed) / _READING_SHARE))
+        limit = options.time_limit or max(TIME_LIMIT, float(ceil((time.process_time() - computed) / _READING_SHARE)))
         check_whole(found)
         prices = prices_of(PriceChoice(options.catalog, options.discounts, options.offer), found)
         warnings += [

@@ -260,7 +260,7 @@ def _has_new_pod(moment: _Moment, workload: str) -> bool:
     """Return whether a pod that is not Ready came to its node a moment ago, and has not failed there."""
     since = moment.now - timedelta(seconds=moment.settings.stabilization_window_seconds)
     return any(
-        pod.node is not None and not pod.ready and not pod.restarts and (pod.started is None or pod.started > since)
+        pod.node is not None and not (pod.ready or pod.restarts or pod.terminating or (pod.started or since) < since)
         for pod in moment.cluster.pods_by_workload.get(workload, ())
     )
 

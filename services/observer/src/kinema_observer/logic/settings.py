@@ -18,7 +18,8 @@ class LoopSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     stabilization_window_seconds: _Time = 30.0
     """Time for which the cluster must have been stable before a reschedule iteration, and for which pods wait whose
     autoscale plan came at the wrong moment (rules `drift` and `executing`). The rest of a plan is planned when pods
-    that have just come to their nodes are Ready, or after this time."""
+    that have just come to their nodes are Ready, after one that ended for a pod that waits all pods, or after this
+    time."""
     max_restless_fraction: Share = 0.2
     """Share of the workloads that may be restless at once: pods that are not Ready, a rollout, an HPA about to scale. A
     plan leaves them where they are. Above this share no reschedule iteration begins."""

@@ -311,7 +311,7 @@ _FRESH_REPAIRS: Final = 4
 _TAIL_ROUNDS: Final = 8
 """Rounds of tries after which the clock is asked again whether columns fit into the time left."""
 _STARTS: Final = "starts"
-"""Phase of the first plans within a limit on moves."""
+"""Phase of the first plans where moves have a price or a limit."""
 _SELECTION: Final = "selection"
 """Phase of the retention LP."""
 _LAST: Final = "last"

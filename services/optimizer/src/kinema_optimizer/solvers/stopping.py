@@ -93,7 +93,7 @@ LATE_SHARE: Final = 0.1
 LATE_SECONDS: Final = 2.0
 """By how much more than the time limit a plan that is at hand may be ordered and checked; no search is."""
 PATIENT_SECONDS: Final = 10.0
-"""The same, in all, where nothing would be done without that plan: on a busy machine, an order is late by this much."""
+"""The same at least, where nothing would be done without that plan: on a busy machine an order may take so long."""
 
 _POLL_SECONDS: Final = 0.05
 
@@ -170,7 +170,7 @@ class StopRule(ABC):
         return nullcontext()
 
     def patient(self) -> AbstractContextManager[None]:
-        """Let an order that begins within the block end well after the limit: without it the plan ends there."""
+        """Let orders that begin within the block end well after the limit: nothing would be done without them."""
         return nullcontext()
 
     def within(self, prefix: str) -> AbstractContextManager[None]:
@@ -307,7 +307,7 @@ class ClockStop(StopRule):
 
     def patient(self) -> AbstractContextManager[None]:
         """See `StopRule`."""
-        return self._late_until(self._until.end + PATIENT_SECONDS)
+        return self._late_until(max(self._latest, self._until.end + PATIENT_SECONDS))
 
     @contextmanager
     def _late_until(self, latest: float) -> Iterator[None]:

@@ -67,14 +67,14 @@ def _reason(ctx: ExecutionContext, pod: Pod, home: str) -> str:
 
 
 def _is_booted(ctx: ExecutionContext, pod: Pod) -> bool:
-    """Return whether a node that is being booted would take the pod: it is there sooner than one bought for the pod.
+    """Return whether a node that is being booted to stay would take the pod: it is there sooner than one bought for it.
 
     The moves that it was booted for may then lack the room; what is left of the plan is made again.
     """
     offers = {offer.name: offer for offer in ctx.offers}
-    steps = [ctx.progress(f"boot/{name}") for name, why in ctx.awaited.items() if why]
-    coming = [offers[one.step.offer] for one in steps if one is not None and one.step.offer in offers]
-    return any(_would_run_on(ctx, offer, pod) for offer in coming)
+    coming = [name for name, why in ctx.awaited.items() if why and name not in ctx.route.temporary]
+    steps = [one for name in coming if (one := ctx.progress(f"boot/{name}")) is not None and one.state != "failed"]
+    return any(one.step.offer in offers and _runs_on(ctx, offers[one.step.offer], pod) for one in steps)
 
 
 def needed_nodes(ctx: ExecutionContext) -> frozenset[str]:
@@ -106,8 +106,13 @@ def _uncreated(ctx: ExecutionContext, made: Progress) -> bool:
 
 def _would_run_on(ctx: ExecutionContext, offer: Offer, pod: Pod) -> bool:
     """Return whether a new node of the offer could be bought for the pod, and would take it."""
+    return offer.available != 0 and _runs_on(ctx, offer, pod)
+
+
+def _runs_on(ctx: ExecutionContext, offer: Offer, pod: Pod) -> bool:
+    """Return whether a new node of the offer would take the pod."""
     site = boot_site(ctx.cluster, offer, "new")
-    if offer.available == 0 or (site.spot and not spot_allowed(ctx.cluster, pod, taint_keys=site.spot_keys)):
+    if site.spot and not spot_allowed(ctx.cluster, pod, taint_keys=site.spot_keys):
         return False
     takes = with_attachments(ctx.cluster, pod, pod.requests)
     admitted = node_admits(pod.rules, name=site.name, labels=site.labels, taints=site.taints) is None

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from kinema_core.events import Node, Step
 from kinema_rescheduler.journal.execution import Progress, Verdict
 from kinema_rescheduler.moves.roll import rolled
+from kinema_rescheduler.moves.room import Room
 from kinema_rescheduler.moves.scheduling import abandon
 from kinema_rescheduler.moves.waiting import would_take
 from kinema_rescheduler.names import ABORT, CLAIMED, taint_id
@@ -93,11 +94,11 @@ def _nodes(ctx: ExecutionContext) -> Phase:
 
 def give_back(ctx: ExecutionContext, names: Iterable[str]) -> Phase:
     """Delete these booted nodes, but for those that pods use or others want."""
-    bodies: list[Decision] = []
-    over = True
+    names, bodies, over = tuple(names), list[Decision](), True
+    needed = _needed(ctx, names)
     for name in names:
         booted = ctx.progress(f"boot/{name}")
-        if booted is None or (booted.lost and booted.result in _NEVER_MADE):
+        if booted is None or name in needed or (booted.lost and booted.result in _NEVER_MADE):
             continue
         found, ended = _node(ctx, name, booted)
         bodies += found
@@ -121,14 +122,27 @@ def _node(ctx: ExecutionContext, name: str, booted: Progress) -> tuple[tuple[Dec
     return _empty(ctx, node)
 
 
-def _wanted(ctx: ExecutionContext, node: Node) -> bool:
-    """Return whether others want a booted node: a cordon, a rule against deletion, another autoscaler's mark.
+def _needed(ctx: ExecutionContext, names: Iterable[str]) -> frozenset[str]:
+    """Return the empty booted nodes, one for each pod that waits and has room on none of the others: they stay.
 
-    So do pods that wait and would find room there: it would be bought for them again.
+    They would be bought again for these pods. One that is being closed is not reconsidered, and one that is not Ready
+    takes no pod.
     """
-    if node.unschedulable or ctx.mobility.deletable.get(node.name) is not None:
-        return True
-    return any(pod.node is None and not pod.rules.gated and would_take(ctx, node, pod) for pod in ctx.alive.values())
+    empty = [name for name in names if name not in ctx.unfit and ctx.progress(taint_id(name)) is None]
+    empty = [name for name in empty if not any(not pod.terminating for pod in ctx.evictable.get(name, ()))]
+    others = [node for node in ctx.cluster.nodes if node.name not in empty]
+    room = Room(ctx.cluster, [node.name for node in ctx.cluster.nodes if node.name in empty and node.ready])
+    needed = set[str]()
+    for pod in sorted(ctx.alive.values(), key=lambda pod: pod.key):
+        waits = pod.node is None and not pod.rules.gated and not pod.rules.unmodeled
+        if waits and not any(would_take(ctx, node, pod) for node in others):
+            needed.update(room.take(pod, pod.requests, "", 1))
+    return frozenset(needed)
+
+
+def _wanted(ctx: ExecutionContext, node: Node) -> bool:
+    """Return whether others want a booted node: a cordon, a rule against deletion, another autoscaler's mark."""
+    return node.unschedulable or ctx.mobility.deletable.get(node.name) is not None
 
 
 def _empty(ctx: ExecutionContext, node: Node) -> tuple[tuple[Decision, ...], bool]:
