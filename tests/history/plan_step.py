@@ -26,6 +26,7 @@ from kinema_observer.logic.logview import LogView, fold
 from kinema_observer.logic.loop import Memory, tick
 from kinema_observer.logic.settings import LoopSettings
 from kinema_optimizer.planning.planner import plan_for
+from kinema_optimizer.process.job import price_missing
 from kinema_optimizer.request.goal import Goals
 from kinema_optimizer.request.known import Refusals, left_to_others
 from kinema_sim.memory_bus import MemoryBus
@@ -89,7 +90,7 @@ async def accepted(
 async def rest_accepted(bus: MemoryBus, cluster: Cluster, now: datetime, *, name: str, work: int = WORK) -> bool | None:
     """Plan the rest of an unfinished plan and publish it as `accepted` does; None where the observer asks for none.
 
-    False also where no node that is left has a price: the optimizer answers that there is no plan.
+    False also where no node that is left has a price: then the answer is the optimizer's, that there is no plan.
     """
     log, view = tuple(bus.events("LOG")), LogView()
     for number, event in enumerate(log, 1):
@@ -101,7 +102,12 @@ async def rest_accepted(bus: MemoryBus, cluster: Cluster, now: datetime, *, name
     rest_of = asked.start.continues
     try:
         plan = structs.replace(planned(cluster, offers, now, log, work=work, rest_of=rest_of), continues=rest_of)
-    except PriceError:
+    except PriceError as error:
+        id_, version = asked.iteration, cluster.version
+        started = origin(asked.start, id_=id_, cluster=name, iteration=id_, now=now, state=version)
+        none = price_missing("reschedule", version, str(error))
+        await bus.publish(started)
+        await bus.publish(answer(none, cause=started, service="optimizer", n=0, now=now, state=version))
         return False
     return await accepted(bus, plan, cluster, now, name=name, begun=asked.start, iteration=asked.iteration)
 

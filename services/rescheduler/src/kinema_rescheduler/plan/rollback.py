@@ -123,7 +123,7 @@ def _node(ctx: ExecutionContext, name: str, booted: Progress) -> tuple[tuple[Dec
 
 
 def _needed(ctx: ExecutionContext, names: Iterable[str]) -> frozenset[str]:
-    """Return the empty booted nodes, one for each pod that waits and has room on none of the others: they stay.
+    """Return the empty booted nodes that stay, as pods need them that wait and have room on no other node.
 
     They would be bought again for these pods. One that is being closed is not reconsidered, and one that is not Ready
     takes no pod.
