@@ -154,7 +154,7 @@ def test_a_search_with_more_time_passes_the_same_states() -> None:
         for callbacks in (30, 40, 60, 80)
     ]
     counts = [Counter(one.phase for one in made.stops if one.reason == "optimal") for made in found]
-    assert all(one["dive"] == 1 for one in counts), "the first plans are made"
+    assert all(one["starts"] == 1 for one in counts), "the first plans are made"
     price = found[0].move_price
     assert price is not None
     assert all(one.move_price == price for one in found)
