@@ -80,11 +80,11 @@ def test_a_pod_moves_on_from_a_node_that_closes_again(good: History) -> None:
     assert "moved_as_often_as_planned" in {one.invariant for one in violations(moved)}
     told = after(moved, taint, *closings)
     assert "moved_as_often_as_planned" not in {one.invariant for one in violations(told)}
-    came = {one.item["metadata"]["uid"]: one.item for one in told.changes if one.kind == "Pod"}
+    pods = {one.item["metadata"]["uid"]: one.item for one in told.changes if one.kind == "Pod"}
     for spec, moves_on in ({"nodeName": ""}, True), ({}, False):  # those that waited at first, and those that ran
-        there = {uid: {**pod, "spec": {**pod["spec"], **spec}} for uid, pod in came.items()}
-        met = replace(told, before={**told.before, "Pod": there})
-        assert ("moved_as_often_as_planned" not in {one.invariant for one in violations(met)}) is moves_on
+        there = {uid: {**pod, "spec": {**pod["spec"], **spec}} for uid, pod in pods.items()}
+        history = replace(told, before={**told.before, "Pod": there})
+        assert ("moved_as_often_as_planned" not in {one.invariant for one in violations(history)}) is moves_on
 
 
 def test_a_pod_that_leaves_in_the_place_of_another_is_named_by_the_attempt(good: History) -> None:

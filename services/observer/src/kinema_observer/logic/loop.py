@@ -242,8 +242,7 @@ def _coming_up(moment: _Moment) -> Refusal | None:
     Ready for long are waited for only where the plan ended for one that waited: it may have had no node for long.
     """
     rest, window = _due(moment), moment.settings.stabilization_window_seconds
-    passed = 0.0 if rest is None else _seconds_since(rest.at, moment.now) or 0.0
-    if rest is None or passed >= window:
+    if rest is None or (passed := _seconds_since(rest.at, moment.now) or 0.0) >= window:
         return None
     restless = restless_workloads(moment.cluster)
     found = sorted(

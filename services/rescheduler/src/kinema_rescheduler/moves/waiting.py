@@ -42,7 +42,7 @@ def kept_waiting(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
     for pod in _waiting(ctx):
         home = _home(ctx, pod, closed)
         why = _reason(ctx, pod, home)
-        if why and not any(would_take(ctx, node, pod) for node in ctx.cluster.nodes):
+        if why and not any(_would_take(ctx, node, pod) for node in ctx.cluster.nodes):
             return ctx.give_up(POD_WAITS, f"{pod.key} {why}")
         if home and _is_last(ctx, pod):
             roll = skip_id(ctx.cluster.workload_key_of(pod))
@@ -53,7 +53,7 @@ def kept_waiting(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
 def _home(ctx: ExecutionContext, pod: Pod, closed: Sequence[tuple[Node, datetime]]) -> str:
     """Return the first node that would take the pod, had it not been closed before the pod came; empty for none."""
     assert pod.created is not None
-    return next((node.name for node, since in closed if pod.created >= since and would_take(ctx, node, pod)), "")
+    return next((node.name for node, since in closed if pod.created >= since and _would_take(ctx, node, pod)), "")
 
 
 def _reason(ctx: ExecutionContext, pod: Pod, home: str) -> str:
@@ -71,10 +71,10 @@ def _is_booted(ctx: ExecutionContext, pod: Pod) -> bool:
 
     The moves that it was booted for may then lack the room; what is left of the plan is made again.
     """
-    offers = {offer.name: offer for offer in ctx.offers}
-    coming = [name for name, why in ctx.awaited.items() if why and name not in ctx.route.temporary]
-    steps = [one for name in coming if (one := ctx.progress(f"boot/{name}")) is not None and one.state != "failed"]
-    return any(one.step.offer in offers and _runs_on(ctx, offers[one.step.offer], pod) for one in steps)
+    names = [name for name, why in ctx.awaited.items() if why and name not in ctx.route.temporary]
+    steps = [one for name in names if (one := ctx.progress(f"boot/{name}")) is not None and one.state != "failed"]
+    coming = {one.step.offer for one in steps}
+    return any(offer.name in coming and _runs_on(ctx, offer, pod) for offer in ctx.offers)
 
 
 def needed_nodes(ctx: ExecutionContext) -> frozenset[str]:
@@ -93,7 +93,7 @@ def needed_nodes(ctx: ExecutionContext) -> frozenset[str]:
         for pod in (_unbound(ctx) if made else ())
         if ctx.cluster.workload_key_of(pod) in made and not ctx.passed(pod.created, ctx.limits.pods_ready_seconds)
     ]
-    return frozenset(node.name for node in closed if any(would_take(ctx, node, pod) for pod in waiting))
+    return frozenset(node.name for node in closed if any(_would_take(ctx, node, pod) for pod in waiting))
 
 
 def _uncreated(ctx: ExecutionContext, made: Progress) -> bool:
@@ -174,8 +174,7 @@ def _asked_for(ctx: ExecutionContext, key: str) -> bool:
     return ctx.progress(unit_id("evict", key, number)) is not None or unfinished(ctx, key, number)
 
 
-def would_take(ctx: ExecutionContext, node: Node, pod: Pod) -> bool:
-    """Return whether a node is open to a pod and has room for it."""
+def _would_take(ctx: ExecutionContext, node: Node, pod: Pod) -> bool:
     takes = with_attachments(ctx.cluster, pod, pod.requests)
     if not node.ready or node.unschedulable or not fits(takes, free_room(ctx.cluster)[node.name]):
         return False

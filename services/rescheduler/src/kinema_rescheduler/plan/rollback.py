@@ -12,7 +12,6 @@ from kinema_rescheduler.journal.execution import Progress, Verdict
 from kinema_rescheduler.moves.roll import rolled
 from kinema_rescheduler.moves.room import Room
 from kinema_rescheduler.moves.scheduling import abandon
-from kinema_rescheduler.moves.waiting import would_take
 from kinema_rescheduler.names import ABORT, CLAIMED, taint_id
 from kinema_rescheduler.plan.context import REFUSALS, Decision, ExecutionContext
 from kinema_rescheduler.plan.phases import Phase, clean, reopen
@@ -128,15 +127,16 @@ def _needed(ctx: ExecutionContext, names: Iterable[str]) -> frozenset[str]:
     They would be bought again for these pods. One that is being closed is not reconsidered, and one that is not Ready
     takes no pod.
     """
-    empty = [name for name in names if name not in ctx.unfit and ctx.progress(taint_id(name)) is None]
-    empty = [name for name in empty if not any(not pod.terminating for pod in ctx.evictable.get(name, ()))]
-    others = [node for node in ctx.cluster.nodes if node.name not in empty]
-    room = Room(ctx.cluster, [node.name for node in ctx.cluster.nodes if node.name in empty and node.ready])
+    spare = {name for name in names if name not in ctx.unfit and ctx.progress(taint_id(name)) is None}
+    spare -= {name for name in spare if any(not pod.terminating for pod in ctx.evictable.get(name, ()))}
+    if not spare:
+        return frozenset()
+    able = [node.name for node in ctx.cluster.nodes if node.ready and not node.unschedulable]
+    room = Room(ctx.cluster, sorted(set(able) - ctx.unfit.keys(), key=lambda name: (name in spare, name)))
     needed = set[str]()
     for pod in sorted(ctx.alive.values(), key=lambda pod: pod.key):
-        waits = pod.node is None and not pod.rules.gated and not pod.rules.unmodeled
-        if waits and not any(would_take(ctx, node, pod) for node in others):
-            needed.update(room.take(pod, pod.requests, "", 1))
+        if pod.node is None and not pod.rules.gated and not pod.rules.unmodeled:
+            needed |= spare.intersection(room.take(pod, pod.requests, "", 1))
     return frozenset(needed)
 
 
