@@ -6,8 +6,10 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-from tests.optimizer.search.test_search import boutique_problem, found_for
+import pytest
+from tests.optimizer.search.test_search import boutique_problem, found_for, same
 
+from kinema_core.events import Solve
 from kinema_core.model.disruption_cost import ORDINARY
 from kinema_optimizer.bounds.assignment_lp import solve_assignment_lp
 from kinema_optimizer.problem.instance import UNLIMITED, Instance, flaws
@@ -16,7 +18,8 @@ from kinema_optimizer.problem.solution import Incumbent, cost_of, moved, solutio
 from kinema_optimizer.search.first_plan import FirstPlans, Prices, construct_as_is, first_context, on_sale
 from kinema_optimizer.search.neighborhood import select_neighborhoods
 from kinema_optimizer.search.retention_lp import RetentionLp
-from kinema_optimizer.search.search import SearchOptions
+from kinema_optimizer.search.search import SearchOptions, search
+from kinema_optimizer.solvers.stopping import RecordedStop
 
 _LIMITS = range(60, 360, 20)
 
@@ -95,3 +98,23 @@ def test_a_move_within_a_limit_has_to_save_its_price() -> None:
     problem = boutique_problem(30)
     dear = found_for(problem, SearchOptions(move_price=10**9, max_moves=200, workers=1))
     assert (dear.moves, dear.move_price) == (0, 10**9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("nodes", "rounds"), [(20, 10), (30, 5)])
+def test_a_limit_that_the_plan_without_one_keeps_makes_it_no_dearer(nodes: int, rounds: int) -> None:
+    """Plans made up to a limit have moves that pay little, so moves at the knee's price come first; a replay agrees."""
+    problem = boutique_problem(nodes)
+    free = found_for(problem, SearchOptions(knee=True, workers=1), rounds=rounds)
+    wish = SearchOptions(max_moves=free.moves, workers=1)
+    found = found_for(problem, wish, rounds=rounds)
+    assert found.moves <= free.moves < problem.packing.everybody
+    assert found.cost <= free.cost
+    solve = Solve(seconds=1.0, first_feasible_seconds=0.1, method="search", seed=0, stops=found.stops)
+    assert same(found, search(problem.packing, problem.relaxed, wish, RecordedStop(solve)))
+
+
+def test_a_limit_that_binds_is_searched_within_at_once() -> None:
+    """Where a move that the limit denies would save more than the knee's price, no time goes to that price."""
+    found = found_for(boutique_problem(20), SearchOptions(max_moves=60, workers=1), rounds=2)
+    assert "near" not in {stop.phase for stop in found.stops}

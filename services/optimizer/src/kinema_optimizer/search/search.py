@@ -312,6 +312,8 @@ _TAIL_ROUNDS: Final = 8
 """Rounds of tries after which the clock is asked again whether columns fit into the time left."""
 _STARTS: Final = "starts"
 """Phase of the first plans where moves have a price or a limit."""
+_KNEE: Final = "starts-knee"
+"""Phase of the first plans with moves at the knee's price, where the limit hardly binds."""
 _SELECTION: Final = "selection"
 """Phase of the retention LP."""
 _LAST: Final = "last"
@@ -561,16 +563,29 @@ class _Search:
         first_plans = FirstPlans(self.problem, self.kinds, self.context, self.prices, self.now, retention)
         if self.move_price is None and self.cap is None:
             return self._cheapest_then_fewest(first_plans)
-        price, record = float(self.move_price or 0), self.record
+        problem, price, record = self.problem, float(self.move_price or 0), self.record
         self.bound.sharpen(lambda: first_plans.fresh.boots)
         priced = self._price_moves(price)
         self.stop.begin(_STARTS)
         first, saved = first_plans.at_price(price, record.mean, partial(record.ends, _STARTS), most=self.cap)
         if self.cap is None:
             return self._use_time_left(*self.rounds(priced, first, _LAST))
+        if (knee := max(price, knee_price(problem, self.prices))) >= saved:
+            first = min((first, self._at_knee(first_plans, knee)), key=partial(record.objective, priced))
         dear = self._price_moves(max(price + saved, _FIRST_PRICE * record.mean))
         last = self.rounds(dear, first, _LAST, self._within_cap, least=priced)
         return self._use_time_left(*last, self._within_cap, least=priced)
+
+    def _at_knee(self, first_plans: FirstPlans, price: float) -> Incumbent:
+        """Return a plan for moves at the knee's price within the limit; the cluster as it is where that needs too many.
+
+        A plan that is made up to the limit has moves that pay little, and a search hardly takes a move back.
+        """
+        self.stop.begin(_KNEE)
+        first, _ = first_plans.at_price(price, self.record.mean, partial(self.record.ends, _KNEE))
+        if not self._within_cap(first):
+            return self.now
+        return self.rounds(self._price_moves(price), first, "near", self._within_cap)[1]
 
     def _move_cap(self) -> int | None:
         """Return the limit on moves, no fewer than are needed in any case; None where all pods may move."""
