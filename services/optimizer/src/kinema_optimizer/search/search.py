@@ -312,8 +312,6 @@ _TAIL_ROUNDS: Final = 8
 """Rounds of tries after which the clock is asked again whether columns fit into the time left."""
 _STARTS: Final = "starts"
 """Phase of the first plans where moves have a price or a limit."""
-_KNEE: Final = "starts-knee"
-"""Phase of the first plans with moves at the knee's price, where the limit hardly binds."""
 _SELECTION: Final = "selection"
 """Phase of the retention LP."""
 _LAST: Final = "last"
@@ -577,12 +575,14 @@ class _Search:
         return self._use_time_left(*last, self._within_cap, least=priced)
 
     def _at_knee(self, first_plans: FirstPlans, price: float) -> Incumbent:
-        """Return a plan for moves at the knee's price within the limit; the cluster as it is where that needs too many.
+        """Return a plan for moves at the knee's price; the cluster as it is where that needs too many, or time.
 
         A plan that is made up to the limit has moves that pay little, and a search hardly takes a move back.
         """
-        self.stop.begin(_KNEE)
-        first, _ = first_plans.at_price(price, self.record.mean, partial(self.record.ends, _KNEE))
+        self.stop.begin(_STARTS)
+        if self.record.ends(_STARTS, 0):
+            return self.now
+        first, _ = first_plans.at_price(price, self.record.mean, partial(self.record.ends, _STARTS))
         if not self._within_cap(first):
             return self.now
         return self.rounds(self._price_moves(price), first, "near", self._within_cap)[1]
