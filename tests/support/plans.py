@@ -30,6 +30,7 @@ from kinema_core.model.catalog import machine_of, node_prices
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.mobility import Mobility, MobilityOptions, listed, mobility
 from kinema_core.model.resizing import restarted
+from kinema_core.model.strategy import strategy_of
 
 
 def plan_for(
@@ -68,7 +69,7 @@ def plan_for(
     nodes = _nodes(cluster, on_sale, boot or {}, frozenset(delete))
     before = sum(node_prices(cluster, on_sale.values()).values())
     after = sum(round(node.usd_per_hour * 10**6) for node in nodes if node.action != "delete")
-    placements = _placements(cluster, rules, to or {}, unplaced or {}, resizes or {})
+    placements = _placements(cluster, to or {}, unplaced or {}, resizes or {})
     plan = Plan(
         status=status,
         cost=_cost(before, after, after if lower_bound is None else lower_bound),
@@ -159,15 +160,12 @@ def _nodes(
 
 def _placements(
     cluster: Cluster,
-    rules: Mobility,
     to: Mapping[str, str],
     unplaced: Mapping[str, str],
     resizes: Mapping[str, Mapping[str, int]],
 ) -> tuple[Placement, ...]:
     rolled = {
-        workload_of(cluster, pod)
-        for pod in listed(cluster)
-        if pod.key in to and rules.strategy.get(pod.key) == "rolling"
+        workload_of(cluster, pod) for pod in listed(cluster) if pod.key in to and strategy_of(cluster, pod) == "rolling"
     } | resizes.keys()
     placements = []
     for pod in listed(cluster):
@@ -181,7 +179,7 @@ def _placements(
                 uid=pod.uid,
                 source=pod.node,
                 to=target,
-                strategy=_strategy(pod, rules, target, rolled=workload in rolled),
+                strategy=_strategy(cluster, pod, target, rolled=workload in rolled),
                 requests=FrozenMap({**pod.requests, **resizes.get(workload, {})}),
             )
         )
@@ -194,12 +192,12 @@ def workload_of(cluster: Cluster, pod: Pod) -> str:
     return "" if workload is None else workload.key
 
 
-def _strategy(pod: Pod, rules: Mobility, target: str, *, rolled: bool) -> Strategy:
+def _strategy(cluster: Cluster, pod: Pod, target: str, *, rolled: bool) -> Strategy:
     if pod.node is None:
         return "schedule"
     if rolled:
         return "rolling"
-    return "stay" if pod.node == target else rules.strategy.get(pod.key, "evict")
+    return "stay" if pod.node == target else strategy_of(cluster, pod)
 
 
 def _unplaced(cluster: Cluster, unplaced: Mapping[str, str]) -> tuple[Unplaced, ...]:
