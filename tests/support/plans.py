@@ -164,9 +164,8 @@ def _placements(
     unplaced: Mapping[str, str],
     resizes: Mapping[str, Mapping[str, int]],
 ) -> tuple[Placement, ...]:
-    rolled = {
-        workload_of(cluster, pod) for pod in listed(cluster) if pod.key in to and strategy_of(cluster, pod) == "rolling"
-    } | resizes.keys()
+    moved = (pod for pod in listed(cluster) if pod.key in to and pod.node is not None)
+    rolled = {workload_of(cluster, pod) for pod in moved if strategy_of(cluster, pod) == "rolling"} | resizes.keys()
     placements = []
     for pod in listed(cluster):
         target = to.get(pod.key, pod.node)
