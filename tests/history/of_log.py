@@ -338,14 +338,14 @@ def taken_back(history: History) -> Iterator[str]:
         made = [step for step in made if (plan, step["id"]) in history.done]
         if end.body.get("leftovers"):
             continue
-        for step in made:
+        for place, step in enumerate(made):
             with_its_node = step["kind"] == "taint" and gone.get(step["target"], end.state + 1) <= end.state
-            if not with_its_node and not _undone(step, made):
+            if not with_its_node and not _undone(step, made[place + 1 :]):
                 yield f"{step['id']} of {plan}"
 
 
-def _undone(step: JSON, made: list[JSON]) -> bool:
-    """Whether a step that was made needs no taking back, or was taken back later."""
+def _undone(step: JSON, later: list[JSON]) -> bool:
+    """Whether a step that was made needs no taking back, or one of those made later took it back."""
     target = step["target"]
     ways = {
         "taint": {f"untaint/{target}", f"delete/{target}"},
@@ -353,8 +353,8 @@ def _undone(step: JSON, made: list[JSON]) -> bool:
         "roll": {step["id"].replace("roll/", "finalize-rollout/", 1), f"revert/{target}"},
     }.get(step["kind"])
     if step["kind"] == "prefer-nodes":
-        return any(one["kind"] == "clear-preferred-nodes" and one["uid"] == step["uid"] for one in made)
-    return ways is None or any(one["id"] in ways for one in made)
+        return any(one["kind"] == "clear-preferred-nodes" for one in later)
+    return ways is None or any(one["id"] in ways for one in later)
 
 
 def counted_right(history: History) -> Iterator[str]:

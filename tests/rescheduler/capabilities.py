@@ -141,9 +141,11 @@ def attachment(volume: str, node: str) -> Json:
 async def _steer(ground: Ground) -> None:
     for number in (1, 2):
         await ground.perform("prefer-nodes", "StatefulSet/a/b", uid=f"uid-{number}", nodes=(ground.node,))
-    await ground.perform("clear-preferred-nodes", "StatefulSet/a/b", uid="uid-1")
     found = await ground.admin.get(f"{CONFIG_MAPS}/{STEERING_NAME}")
-    assert found["data"] == {"uid-2": ground.node}
+    assert found["data"] == {"uid-1": ground.node, "uid-2": ground.node}
+    await ground.perform("clear-preferred-nodes", "")
+    found = await ground.admin.get(f"{CONFIG_MAPS}/{STEERING_NAME}")
+    assert not found.get("data")
 
 
 async def _lead(ground: Ground) -> None:

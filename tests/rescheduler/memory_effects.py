@@ -63,8 +63,8 @@ class MemoryWriter:
             case "prefer-nodes":
                 made = self._steer(order)
             case "clear-preferred-nodes":
-                key = steering_key(order.step.target, order.step.uid)
-                made = Made("done" if self._cluster.steering.pop(key, None) else "adopted")
+                made = Made("done" if self._cluster.steering else "adopted")
+                self._cluster.steering.clear()
             case "surge-up" | "surge-down" | "evict" | "resize" | "roll" | "finalize-rollout" | "revert":
                 made = self._move(order)
             case "boot" | "delete" | "unknown":

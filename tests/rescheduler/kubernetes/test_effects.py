@@ -54,15 +54,18 @@ async def test_another_node_of_that_name_is_not_touched(bench: Bench) -> None:
 
 
 async def test_steering_is_one_entry_in_one_config_map(bench: Bench) -> None:
-    """Steering makes the ConfigMap where it is missing, changes only its own entry, and takes only that away."""
+    """Steering makes the ConfigMap where it is missing and changes only its own entry; all are taken away together."""
     await bench.perform("prefer-nodes", uid="d-1", nodes=("n1", "n2"))
     await bench.perform("prefer-nodes", "StatefulSet/shop/db", uid="s-2", nodes=("n3",))
     assert (await bench.perform("prefer-nodes", "StatefulSet/shop/db", uid="s-2", nodes=("n3",))).outcome == "adopted"
-    await bench.perform("clear-preferred-nodes", uid="d-1")
     found = bench.world.sim.store.get(CONFIG_MAP, "kube-system", "kinema-steering")
     assert found is not None
-    assert found["data"] == {"s-2": "n3"}
-    assert (await bench.perform("clear-preferred-nodes", uid="d-1")).outcome == "adopted"
+    assert sorted(found["data"].values()) == ["n1,n2", "n3"]
+    assert (await bench.perform("clear-preferred-nodes", "", uid="")).outcome == "done"
+    found = bench.world.sim.store.get(CONFIG_MAP, "kube-system", "kinema-steering")
+    assert found is not None
+    assert not found.get("data")
+    assert (await bench.perform("clear-preferred-nodes", "", uid="")).outcome == "adopted"
 
 
 async def test_steering_can_be_switched_off(bench: Bench) -> None:

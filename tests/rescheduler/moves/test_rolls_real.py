@@ -89,7 +89,7 @@ async def test_pods_of_a_roll_land_on_the_planned_nodes(world: PlaneWorld) -> No
     for step in (
         Step(id="prefer-nodes", kind="prefer-nodes", target=target, nodes=NODES[:1]),
         Step(id="roll", kind="roll", target=target),
-        Step(id="clear-preferred-nodes", kind="clear-preferred-nodes", target=target),
+        Step(id="clear-preferred-nodes", kind="clear-preferred-nodes", target=""),
     ):
         await writer.perform(Order(step=step, plan="plan-1", iteration="it-1"))
         await asyncio.sleep(LIMITS.steer_seconds)

@@ -39,6 +39,19 @@ async def test_nothing_is_written_for_nodes_that_stay() -> None:
     assert executed[0] == executed[1]
 
 
+async def test_what_steers_new_pods_is_taken_away_by_one_write() -> None:
+    """It is one object: a plan does not write it once more for each workload that it has moved."""
+    cleared = []
+    for count in (1, 8):
+        names = [f"web-{number}" for number in range(count)]
+        before = cluster(node("n1"), node("n2"), *(deployed(name, ["n1"], cpu=100) for name in names))
+        plan = plan_for(before, offers(), to={pod.key: "n2" for pod in before.pods}, delete=["n1"])
+        world = World(before, plan)
+        await world.completes("n2")
+        cleared.append(len(world.intents("clear-preferred-nodes")))
+    assert cleared == [1, 1]
+
+
 async def test_every_effect_has_an_earlier_intent_and_one_outcome() -> None:
     """Each effect that changed something was intended before, and each attempt has exactly one outcome."""
     world = World(*fragmented_plan())

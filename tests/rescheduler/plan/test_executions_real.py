@@ -203,11 +203,9 @@ async def test_steering_adds_preferences_to_pods_of_any_shape(world: PlaneWorld,
         world.scale(kinds[name], name, 1)
         assert terms(name) == wanted, name
         assert world.where(name)[0] in {"old-2", "old-3"}
+    step = Step(id="clear-preferred-nodes", kind="clear-preferred-nodes", target="")
+    await writer.perform(Order(step=step, plan="p", iteration="i"))
     for name in _SHAPES:
-        owner = world.get(kinds[name], name)["metadata"]["uid"]
-        target = f"{kinds[name]}/{world.namespace}/{name}"
-        step = Step(id=f"clear-preferred-nodes/{name}/1", kind="clear-preferred-nodes", target=target, uid=owner)
-        await writer.perform(Order(step=step, plan="p", iteration="i"))
         world.scale(kinds[name], name, 0)
     await asyncio.sleep(LIMITS.steer_seconds)
     for name in _SHAPES:

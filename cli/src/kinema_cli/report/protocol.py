@@ -76,7 +76,7 @@ def step_in_a_line(step: Step) -> str:
     """Return what a step does."""
     if step.kind == "evict" and step.replicas_from:  # the replicas stay what they are: pods are counted there
         return f"evict {len(step.pods)} of the {counted(step.replicas_from, 'pod')} of {step.target}"
-    parts = [step.kind, step.target]
+    parts: list[str] = [step.kind, *([step.target] if step.target else [])]
     if step.replicas_from != step.replicas_to:
         parts.append(f"{step.replicas_from} → {step.replicas_to} replicas")
     if step.offer:

@@ -36,7 +36,7 @@ class Step(Wire, frozen=True, kw_only=True, omit_defaults=False):
     id: str
     kind: StepKind
     target: str
-    """What it acts on: a node's name, or a workload's `Type/namespace/name`."""
+    """What it acts on: a node's name, or a workload's `Type/namespace/name`; empty for all workloads of the plan."""
     uid: str = ""
     """Uid of the target as planned: the effect is refused when it is another object by now."""
     pods: tuple[str, ...] = ()

@@ -145,17 +145,12 @@ async def prefer_nodes(api: FencedClient, order: Order) -> Made:
     return Made("done")
 
 
-async def clear_preferred_nodes(api: FencedClient, order: Order) -> Made:
-    """Remove a workload's nodes from the parameter of the admission policy."""
-    key = steering_key(order.step.target, order.step.uid)
+async def clear_preferred_nodes(api: FencedClient, _: Order) -> Made:
+    """Remove the nodes of every workload from the parameter of the admission policy: a plan is executed alone."""
     try:
-        steering = await api.get(_STEERING)
+        return Made("done" if await clear_all_preferred_nodes(api) else "adopted")
     except NotFoundError:
         return Made("void")
-    if key not in (steering.get("data") or {}):
-        return Made("adopted")
-    await api.patch(_STEERING, {"data": {key: None}})
-    return Made("done")
 
 
 async def clear_all_preferred_nodes(api: FencedClient) -> bool:

@@ -326,16 +326,9 @@ def _taken_back(ctx: ExecutionContext, steps: list[Step]) -> Phase:
 
 
 def _clear_steps(ctx: ExecutionContext) -> list[Step]:
-    """One step for each controller whose new pods were steered."""
-    steered = {
-        progress.step.uid: progress.step
-        for progress in ctx.execution.steps.values()
-        if progress.step.kind == "prefer-nodes"
-    }
-    return [
-        Step(id=f"clear-preferred-nodes/{step.target}/{uid}", kind="clear-preferred-nodes", target=step.target, uid=uid)
-        for uid, step in sorted(steered.items())
-    ]
+    """One step for all whose new pods were steered: what steers them is one object."""
+    steered = any(progress.step.kind == "prefer-nodes" for progress in ctx.execution.steps.values())
+    return [Step(id="clear-preferred-nodes", kind="clear-preferred-nodes", target="")] if steered else []
 
 
 def _untaint_steps(ctx: ExecutionContext) -> list[Step]:
