@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kinema_core.events import Amounts, Autoscaler, Placement, Pod, StepKind, Strategy, Workload
 from kinema_core.model.budgets import scaled
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.derived import derived
 from kinema_core.model.foreign import foreign_deletion
+from kinema_core.model.mobility import listed
 from kinema_core.model.strategy import no_second_copy
 from kinema_rescheduler.plan.context import ExecutionContext
 from kinema_rescheduler.plan.route import Leg
@@ -72,17 +74,26 @@ def settled(workload: Workload) -> bool:
 def movers(ctx: ExecutionContext) -> tuple[WorkloadMoves, ...]:
     """Every workload that has something to do, by key."""
     places = {place.uid: place for place in ctx.plan.placements}
-    groups: dict[str, list[Pod]] = {}
-    for pod in ctx.alive.values():
-        groups.setdefault(ctx.cluster.workload_key_of(pod), []).append(pod)
+    groups = _listed_by_workload(ctx.cluster)
     resizes = {resize.workload: resize.requests_after for resize in ctx.plan.resizes}
-    keys = sorted(groups.keys() | ctx.units.keys())
-    found = [_movers(ctx, key, groups.get(key, []), places, resizes.get(key)) for key in keys]
+    leaving = [pod for name in ctx.disrupted for pod in ctx.evictable.get(name, ())]
+    planned = [ctx.alive[uid] for uid in ctx.route.legs if uid in ctx.alive]
+    concerned = {ctx.cluster.workload_key_of(pod) for pod in (*leaving, *planned)}
+    keys = sorted(concerned | (resizes.keys() & groups.keys()) | ctx.units.keys())
+    found = [_movers(ctx, key, groups.get(key, ()), places, resizes.get(key)) for key in keys]
     return tuple(item for item in found if item is not None)
 
 
+@derived
+def _listed_by_workload(cluster: Cluster) -> Mapping[str, tuple[Pod, ...]]:
+    found: dict[str, list[Pod]] = {}
+    for pod in listed(cluster):
+        found.setdefault(cluster.workload_key_of(pod), []).append(pod)
+    return {key: tuple(pods) for key, pods in found.items()}
+
+
 def _movers(
-    ctx: ExecutionContext, key: str, pods: list[Pod], places: Mapping[str, Placement], requests: Amounts | None
+    ctx: ExecutionContext, key: str, pods: Sequence[Pod], places: Mapping[str, Placement], requests: Amounts | None
 ) -> WorkloadMoves | None:
     planned = [places[pod.uid] for pod in pods if pod.uid in places]
     rolling = requests is not None or any(place.strategy == "rolling" for place in planned)
@@ -95,7 +106,7 @@ def _movers(
         key=key,
         workload=ctx.cluster.workload(key),
         strategy="rolling" if rolling else _strategy(ctx, key, victims, places),
-        pods=tuple(sorted(pods, key=lambda pod: pod.key)),
+        pods=tuple(pods),
         victims=tuple(sorted(victims, key=lambda pod: (ctx.turn_of(pod), pod.key))),
         targets={uid: leg.to for uid, leg in legs.items() if leg.to not in without},
         waves={pod.uid: legs[pod.uid].wave if pod.uid in legs else ctx.route.unplanned for pod in victims},

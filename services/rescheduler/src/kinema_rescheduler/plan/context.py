@@ -26,6 +26,7 @@ from kinema_core.events import (
     StepStarted,
 )
 from kinema_core.model.cluster import Cluster
+from kinema_core.model.derived import derived
 from kinema_core.model.match import node_admits
 from kinema_core.model.mobility import (
     Mobility,
@@ -90,18 +91,15 @@ class ExecutionContext:
             self.wait.note(end - self.now)
         return mobility(self.cluster, self.now, MobilityOptions(move_jobs=self.limits.move_jobs, hold_restless=False))
 
-    @cached_property
+    @property
     def evictable(self) -> Mapping[str, tuple[Pod, ...]]:
         """Pods by node, without those that go with their node; terminating ones included."""
-        return {
-            name: tuple(pod for pod in pods if not is_resident(self.cluster, pod))
-            for name, pods in self.cluster.pods_by_node.items()
-        }
+        return _evictable(self.cluster)
 
-    @cached_property
+    @property
     def alive(self) -> Mapping[str, Pod]:
         """Pods that a plan can list, by uid: not terminating, not going with their node."""
-        return {pod.uid: pod for pod in listed(self.cluster)}
+        return _listed_by_uid(self.cluster)
 
     @cached_property
     def route(self) -> Route:
@@ -457,3 +455,15 @@ def intents(groups: Iterable[Iterable[StepStarted]], most: int, open_now: int) -
     """Return the first of these intents, so that no more than `most` steps are open together with `open_now`."""
     flat = [body for group in groups for body in group]
     return tuple(flat[: max(0, most - open_now)])
+
+
+@derived
+def _evictable(cluster: Cluster) -> Mapping[str, tuple[Pod, ...]]:
+    return {
+        name: tuple(pod for pod in pods if not is_resident(cluster, pod)) for name, pods in cluster.pods_by_node.items()
+    }
+
+
+@derived
+def _listed_by_uid(cluster: Cluster) -> Mapping[str, Pod]:
+    return {pod.uid: pod for pod in listed(cluster)}
