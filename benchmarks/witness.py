@@ -110,8 +110,8 @@ class Verdict:
         self.bought: list[str] = []
         self.thrown_away: list[str] = []
         """Nodes that were bought and did not stay."""
-        self.last_change = 0.0
-        """Seconds after the beginning at which the last pod or node came or went."""
+        self.first_change = self.last_change = 0.0
+        """Seconds after the beginning at which the first and the last pod or node came or went."""
 
     def _missing_now(self) -> dict[str, int]:
         found = {name: wanted - self._ready[name] for name, wanted in self._wanted.items()}
@@ -135,22 +135,29 @@ class Verdict:
         self._ready[name] += ready - had
         self._pods[uid] = (name, ready)
         if what == "DELETED":
-            self.last_change = at
+            self._changed(at)
             self.moved += uid in self._originals
             self.moved_again += uid not in self._originals
         elif uid not in self._originals and uid not in self._started and pod["spec"].get("nodeName"):
-            self.last_change = at
+            self._changed(at)
             self._started.add(uid)
             self.starts[name, pod["spec"]["nodeName"]] += 1
         self._judge(name)
 
+    def _changed(self, at: float) -> None:
+        self.first_change, self.last_change = self.first_change or at, at
+
     def saved_by(self, part: float, price: Mapping[str, float]) -> float | None:
-        """Return the share of the whole saving that was real after this part of the time; None where none was made."""
+        """Return the share of the whole saving that was real after this part of the time; None where none was made.
+
+        The time is that from the first change to the last.
+        """
 
         def cost(machines: Counter[str]) -> float:
             return sum(price[machine] * nodes for machine, nodes in machines.items())
 
-        then = [machines for at, machines in self._machines if at <= part * self.last_change][-1]
+        until = self.first_change + part * (self.last_change - self.first_change)
+        then = [machines for at, machines in self._machines if at <= until][-1]
         before, after = cost(self._machines[0][1]), cost(self._machines[-1][1])
         return (before - cost(then)) / (before - after) if after < before else None
 
@@ -168,10 +175,10 @@ class Verdict:
         if what == "ADDED" and name not in self.nodes:
             self.nodes[name] = _machine(node)
             self.bought.append(name)
-            self.last_change = at
+            self._changed(at)
         elif what == "DELETED":
             self.nodes.pop(name, None)
-            self.last_change = at
+            self._changed(at)
             if name not in self._nodes_before:
                 self.thrown_away.append(name)
         if what != "MODIFIED":

@@ -65,14 +65,17 @@ def test_what_came_and_went_was_in_vain() -> None:
 
 
 def test_what_is_saved_early_is_judged_by_the_nodes_of_then() -> None:
-    """A node of two that may go is gone at the time, and the one bought for a while is gone in the end."""
+    """A node of two that may go is gone at the time, and the one bought for a while is gone in the end.
+
+    What was before the first change does not count.
+    """
     nodes = [_node(name) for name in "abc"]
     seen = Verdict({kind: {"items": nodes if kind == "Node" else []} for kind in ("Pod", "Deployment", "Node")})
-    for at, what, name in [(1.0, "DELETED", "a"), (3.0, "ADDED", "d"), (8.0, "DELETED", "b"), (9.0, "DELETED", "d")]:
+    for at, what, name in [(91.0, "DELETED", "a"), (93.0, "ADDED", "d"), (98.0, "DELETED", "b"), (100, "DELETED", "d")]:
         seen.take(at, "Node", what, _node(name))
-    seen.take(2.0, "Node", "MODIFIED", _node("c"))
+    seen.take(92.0, "Node", "MODIFIED", _node("c"))
     assert seen.saved_by(1 / 3, {"small": 2.0}) == 0.0
-    assert seen.saved_by(2 / 9, {"small": 2.0}) == 0.5
+    assert seen.saved_by(1 / 9, {"small": 2.0}) == 0.5
     assert seen.saved_by(1, {"small": 2.0}) == 1.0
 
 
