@@ -220,6 +220,13 @@ def steering_left(history: History) -> History:
 
 
 @spoils("taken_back")
+def steered_after_it_was_taken_back(history: History) -> History:
+    """A steering that comes after all was taken back."""
+    intent = first(history, "step-started", "clear-preferred-nodes")
+    return ahead_of(without(history, intent), first(history, "step-started", "prefer-nodes"), intent)
+
+
+@spoils("taken_back")
 def surplus_left(history: History) -> History:
     """A surplus that is not taken away."""
     return without(history, first(history, "step-succeeded", "surge-down"))

@@ -131,6 +131,7 @@ MARK = Step(id="taint/n1", kind="taint", target="n1")
 EVICT = Step(id="evict/StatefulSet/shop/db/1", kind="evict", target="StatefulSet/shop/db", pods=("u2",))
 EVICT_ONE = msgspec.structs.replace(EVICT, replicas_from=3)
 DELETE = Step(id="delete/n1", kind="delete", target="n1")
+CLEAR = Step(id="clear-preferred-nodes/1", kind="clear-preferred-nodes", target="")
 FINISH = Step(id=f"finalize-rollout/{WEB}/1", kind="finalize-rollout", target=WEB)
 ROLL = Step(id=f"roll/{WEB}/1", kind="roll", target=WEB)
 
@@ -211,6 +212,7 @@ def test_a_node_that_takes_no_pods_is_named() -> None:
         (EVICT_ONE, "evict 1 of the 3 pods of StatefulSet/shop/db"),
         (UP, "surge-up Deployment/shop/web 2 → 3 replicas for 1 pod"),
         (DELETE, "delete n1"),
+        (CLEAR, "clear-preferred-nodes"),
     ],
 )
 def test_a_step_in_a_line(step: Step, said: str) -> None:

@@ -103,3 +103,22 @@ async def test_killed_while_pods_are_resized(place: str) -> None:
     assert world.crashes == 1
     assert sizes(world) == {300}
     check_once(world)
+
+
+async def test_pods_that_the_plan_does_not_know_are_resized_with_their_workload() -> None:
+    """All pods that it knew are gone when it begins, and no other node concerns it."""
+    world = world_of(cluster(node("n1"), deployed("web", ["n1"], cpu=500, resizable=BOTH)))
+    world.alter("shop/web-0", uid="another")
+    await world.completes()
+    assert sizes(world) == {300}
+
+
+async def test_a_workload_whose_pods_are_all_gone_is_not_resized() -> None:
+    """Its owner wants none any more, and the last one is ending on a node that is closed."""
+    state = cluster(node("n1"), node("n2"), deployed("web", ["n1"], cpu=500))
+    plan = plan_for(state, offers(), to={"shop/web-0": "n2"}, delete=["n1"], resizes={WEB: {"cpu": 300}})
+    world = World(state, plan)
+    world.floors.clear()
+    world.once(lambda: world.disrupted("n1"), lambda: world.memory.set_replicas(WEB, 0))
+    await world.completes("n2")
+    assert world.intended_kinds() <= {"taint", "delete"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable
 
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 from tests.rescheduler.harness import World
 from tests.rescheduler.plans_in_memory import booted_plan, fragmented_plan, rolling_plan, small_plan
 
-from kinema_core.events import ExecutionAborted, Plan
+from kinema_core.events import ExecutionAborted, Plan, Step
 from kinema_core.model.cluster import Cluster
+from kinema_rescheduler.kubernetes.cluster import Made, Order
+from kinema_rescheduler.plan import phases
+from kinema_rescheduler.plan.context import ExecutionContext
 from kinema_rescheduler.service import FAULT_POINTS
 
 _KINDS = ("boot", "taint", "prefer-nodes", "surge-up", "surge-down", "evict", "delete", "clear-preferred-nodes")
@@ -121,3 +125,39 @@ async def check_killed_at_every_pass(
 async def test_small_plan_survives_a_kill_at_every_pass() -> None:
     """Every single pass of every point of a whole execution, one after the other."""
     await check_killed_at_every_pass(*small_plan(), holds=lambda world: sorted(world.memory.nodes) == ["n1"])
+
+
+async def test_steering_that_the_version_before_takes_back_ends_before_the_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It had one step for each workload; those under way are made again, and slower than the step of this version."""
+    ours = phases._clear_steps
+
+    def theirs(ctx: ExecutionContext) -> list[Step]:
+        steered = [one.step for one in ctx.execution.steps.values() if one.step.kind == "prefer-nodes"]
+        return [
+            Step(id=f"clear-preferred-nodes/{one.target}/{one.uid}", kind="clear-preferred-nodes", target=one.target)
+            for one in {one.uid: one for one in steered}.values()
+        ]
+
+    world = World(*fragmented_plan())
+    monkeypatch.setattr(phases, "_clear_steps", theirs)
+    crash, perform = at_pass("rescheduler.clear-preferred-nodes.intended"), world.writer.perform
+
+    def upgraded(point: str) -> bool:
+        if crash(point):
+            monkeypatch.setattr(phases, "_clear_steps", ours)
+            return True
+        return False
+
+    async def slowly(order: Order) -> Made:
+        for _ in range(5000 if order.step.id.startswith("clear-preferred-nodes/Deployment/") else 0):
+            await asyncio.sleep(0)
+        return await perform(order)
+
+    world.crash_at = upgraded
+    monkeypatch.setattr(world.writer, "perform", slowly)
+    await world.completes("kinema-1")
+    assert world.crashes == 1
+    assert len(world.outcomes()) == len(world.intents())
+    check_once(world)

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 from msgspec.structs import replace
-from tests.rescheduler.harness import WEB, World
+from tests.rescheduler.harness import WEB, World, once
 from tests.rescheduler.plans_in_memory import booted_plan, budgeted_plan, fragmented_plan, small_plan
 from tests.support.builders import cluster, deployed, node, offers, taint
 from tests.support.plans import plan_for
@@ -191,3 +191,27 @@ async def test_nothing_moves_from_a_node_that_others_delete(key: str) -> None:
     await world.completes("n1", "n2")
     assert world.intents("surge-up") == []
     assert world.memory.pods["shop/web-1"].node == "n2"
+
+
+async def test_a_move_that_begins_while_a_mark_may_pass_is_steered_no_longer_than_it_takes() -> None:
+    """All was taken back when n3 loses its mark: the pod there moves, and what steers it is taken back once more."""
+    name = min(FOREIGN_DELETION_TAINTS)
+    before = cluster(
+        *map(node, ("n1", "n2", "n3", "n4")),
+        *(deployed(f"on-{where}", [where], cpu=100) for where in ("n1", "n3", "n4")),
+    )
+    world = World(before, plan_for(before, offers(), to={pod.key: "n2" for pod in before.pods}, delete=["n1", "n4"]))
+    mark(world, "n3", name)()
+    closed = once(lambda: world.disrupted("n4"), mark(world, "n4", name))
+    passed = once(lambda: bool(world.intents("clear-preferred-nodes")), lambda: world.alter("n3", taints=()))
+
+    def second() -> None:
+        closed()
+        passed()
+
+    world.on_second = second
+    await world.completes("n2", "n3", "n4")
+    assert [one.step.id for one in world.intents("clear-preferred-nodes")] == [
+        "clear-preferred-nodes/1",
+        "clear-preferred-nodes/2",
+    ]

@@ -146,7 +146,7 @@ async def prefer_nodes(api: FencedClient, order: Order) -> Made:
 
 
 async def clear_preferred_nodes(api: FencedClient, _: Order) -> Made:
-    """Remove the nodes of every workload from the parameter of the admission policy: a plan is executed alone."""
+    """Remove all nodes from the parameter of the admission policy: they are this plan's, no other runs beside it."""
     try:
         return Made("done" if await clear_all_preferred_nodes(api) else "adopted")
     except NotFoundError:

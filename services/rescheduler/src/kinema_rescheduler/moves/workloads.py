@@ -79,7 +79,7 @@ def movers(ctx: ExecutionContext) -> tuple[WorkloadMoves, ...]:
     leaving = [pod for name in ctx.disrupted for pod in ctx.evictable.get(name, ())]
     planned = [ctx.alive[uid] for uid in ctx.route.legs if uid in ctx.alive]
     concerned = {ctx.cluster.workload_key_of(pod) for pod in (*leaving, *planned)}
-    keys = sorted(concerned | (resizes.keys() & groups.keys()) | ctx.units.keys())
+    keys = sorted(((concerned | resizes.keys()) & groups.keys()) | ctx.units.keys())
     found = [_movers(ctx, key, groups.get(key, ()), places, resizes.get(key)) for key in keys]
     return tuple(item for item in found if item is not None)
 

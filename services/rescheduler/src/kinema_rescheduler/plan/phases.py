@@ -295,7 +295,7 @@ def may_pass(ctx: ExecutionContext) -> bool:
 
 
 def clean(ctx: ExecutionContext) -> Phase:
-    """Take back every mark: deletion costs, steering, labels, taints, annotations."""
+    """Take back every mark: deletion costs, steering, labels, taints, annotations; over when nothing is under way."""
     bodies: list[Decision] = []
     over = True
     for workload in surges_left(ctx):
@@ -303,7 +303,7 @@ def clean(ctx: ExecutionContext) -> Phase:
         bodies += decision.bodies
         over = over and decision.over
     taken = _taken_back(ctx, [*_clear_steps(ctx), *_untaint_steps(ctx)])
-    return Phase((*bodies, *taken.bodies), over and taken.over)
+    return Phase((*bodies, *taken.bodies), over and taken.over and not ctx.execution.open_steps)
 
 
 def reopen(ctx: ExecutionContext) -> Phase:
@@ -326,9 +326,9 @@ def _taken_back(ctx: ExecutionContext, steps: list[Step]) -> Phase:
 
 
 def _clear_steps(ctx: ExecutionContext) -> list[Step]:
-    """One step for all whose new pods were steered: what steers them is one object."""
-    steered = any(progress.step.kind == "prefer-nodes" for progress in ctx.execution.steps.values())
-    return [Step(id="clear-preferred-nodes", kind="clear-preferred-nodes", target="")] if steered else []
+    """One step for all workloads that were steered: it is one object. After a later move there is another one."""
+    steered = sum(progress.step.kind == "prefer-nodes" for progress in ctx.execution.steps.values())
+    return [Step(id=f"clear-preferred-nodes/{steered}", kind="clear-preferred-nodes", target="")] if steered else []
 
 
 def _untaint_steps(ctx: ExecutionContext) -> list[Step]:
