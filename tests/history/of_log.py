@@ -353,7 +353,8 @@ def _undone(step: JSON, later: list[JSON]) -> bool:
         "roll": {step["id"].replace("roll/", "finalize-rollout/", 1), f"revert/{target}"},
     }.get(step["kind"])
     if step["kind"] == "prefer-nodes":
-        return any(one["kind"] == "clear-preferred-nodes" for one in later)
+        ours = {"", step["uid"]}  # a step without one is for all workloads
+        return any(one["kind"] == "clear-preferred-nodes" and one["uid"] in ours for one in later)
     return ways is None or any(one["id"] in ways for one in later)
 
 

@@ -55,6 +55,7 @@ async def test_another_node_of_that_name_is_not_touched(bench: Bench) -> None:
 
 async def test_steering_is_one_entry_in_one_config_map(bench: Bench) -> None:
     """Steering makes the ConfigMap where it is missing and changes only its own entry; all are taken away together."""
+    assert (await bench.perform("clear-preferred-nodes", "", uid="")).outcome == "void"
     await bench.perform("prefer-nodes", uid="d-1", nodes=("n1", "n2"))
     await bench.perform("prefer-nodes", "StatefulSet/shop/db", uid="s-2", nodes=("n3",))
     assert (await bench.perform("prefer-nodes", "StatefulSet/shop/db", uid="s-2", nodes=("n3",))).outcome == "adopted"
