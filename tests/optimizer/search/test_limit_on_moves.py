@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from kinema_optimizer.problem.instance import UNLIMITED, Instance, flaws
 from kinema_optimizer.problem.node_types import node_types
 from kinema_optimizer.problem.solution import Incumbent, cost_of, moved, solution_of
 from kinema_optimizer.search.first_plan import FirstPlans, Prices, construct_as_is, first_context, on_sale
-from kinema_optimizer.search.neighborhood import select_neighborhoods
+from kinema_optimizer.search.neighborhood import ImprovementTask, Replacement, SearchContext, select_neighborhoods
 from kinema_optimizer.search.retention_lp import RetentionLp
 from kinema_optimizer.search.search import SearchOptions, search
 from kinema_optimizer.solvers.stopping import RecordedStop
@@ -98,6 +99,28 @@ def test_a_move_within_a_limit_has_to_save_its_price() -> None:
     problem = boutique_problem(30)
     dear = found_for(problem, SearchOptions(move_price=10**9, max_moves=200, workers=1))
     assert (dear.moves, dear.move_price) == (0, 10**9)
+
+
+class Priced:
+    """Tasks that find nothing, and the price of a move that each round had."""
+
+    def __init__(self) -> None:
+        self.prices: list[float] = []
+
+    def improve(self, context: SearchContext, tasks: Sequence[ImprovementTask]) -> list[Replacement | None]:
+        """See `TaskPool`."""
+        self.prices.append(float(context.move_price.max()))
+        return [None] * len(tasks)
+
+
+def test_moves_are_dear_in_the_first_rounds() -> None:
+    """A pod hardly goes back once others have its place; the price falls round by round, and is not raised again."""
+    pool = Priced()
+    found_for(boutique_problem(20), SearchOptions(move_price=300, workers=1, task_pool=pool), rounds=12)
+    dearest, *_, least = pool.prices
+    assert dearest == pytest.approx(4 * least)
+    assert pool.prices == sorted(pool.prices, reverse=True)
+    assert pool.prices.count(least) > len(pool.prices) // 2
 
 
 @pytest.mark.slow

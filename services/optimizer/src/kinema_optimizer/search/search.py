@@ -209,7 +209,7 @@ class Rounds:
         context: SearchContext,
         state: Incumbent,
         phase: str,
-        allowed: Allowed = lambda _: True,
+        allowed: Allowed | None = None,
         *,
         deep: bool = True,
         least: SearchContext | None = None,
@@ -221,7 +221,7 @@ class Rounds:
         Tries come first: from their time the clock estimates that of columns.
 
         Returns the last context and the best state: the cheapest with moves at their price. Where `least` is given, the
-        price of moves follows what is allowed, and is never below that of this context, at which states are compared.
+        price of moves falls to that of this context, at which states are compared, and rises where one is not allowed.
         Not `deep`: tries alone. The phase ends as well where it is `hopeless` after a round, by its number and state.
         """
         record = self.record
@@ -244,7 +244,8 @@ class Rounds:
             known, best = best, min(best, state, key=key)
             if least is not None:
                 stale = stale + 1 if best is known else 0
-                context = self._steer(context, least, dearer=refused, stale=stale >= _STALE_ROUNDS)
+                raised = allowed is not None and stale >= _STALE_ROUNDS
+                context = self._steer(context, least, dearer=refused, stale=raised)
             done = idle >= _IDLE_ROUNDS or not neighborhoods or turn == most or hopeless(turn, state)
             done = self._checked(phase, best) or done
             coming = kind.choose(turn, taken=columns, gain=gain)
@@ -287,7 +288,7 @@ def _apply_all(
     context: SearchContext,
     state: Incumbent,
     found: Iterable[tuple[Neighborhood, Replacement | None]],
-    allowed: Allowed,
+    allowed: Allowed | None,
 ) -> tuple[Incumbent, float, bool]:
     """Return the state with all replacements that are allowed, what they save, and whether one was not allowed."""
     gain, refused = 0.0, False
@@ -295,7 +296,7 @@ def _apply_all(
         if replacement is None:
             continue
         after = apply(state, neighborhood, replacement)
-        if allowed(after):
+        if allowed is None or allowed(after):
             state, gain = after, gain + saving(context, neighborhood, replacement)
         else:
             refused = True
@@ -327,6 +328,8 @@ _KNEE_PRICE: Final = 0.1
 """Price of a move, likewise, at the knee of the frontier: what the last moves save is less."""
 _SMALL_PRICE: Final = 0.05
 """Price of a move, in mean costs of a pod, at which nearly all of the saving is kept."""
+_DEAR: Final = 4.0
+"""Times their price that moves cost in the first round: a pod hardly goes back, as others soon have its place."""
 _FIRST_PRICE: Final = 0.2
 """Least price of a move, likewise, at which a search within a limit begins: what fits by sums does not by pods."""
 
@@ -567,7 +570,8 @@ class _Search:
         self.stop.begin(_STARTS)
         first, saved = first_plans.at_price(price, record.mean, partial(record.ends, _STARTS), most=self.cap)
         if self.cap is None:
-            return self._use_time_left(*self.rounds(priced, first, _LAST))
+            dear = self._price_moves(_DEAR * price)
+            return self._use_time_left(*self.rounds(dear, first, _LAST, least=priced), least=priced)
         if (knee := max(price, knee_price(problem, self.prices))) >= saved:
             first = min((first, self._at_knee(first_plans, knee)), key=partial(record.objective, priced))
         dear = self._price_moves(max(price + saved, _FIRST_PRICE * record.mean))
@@ -666,7 +670,7 @@ class _Search:
         self,
         context: SearchContext,
         state: Incumbent,
-        allowed: Allowed = lambda _: True,
+        allowed: Allowed | None = None,
         *,
         least: SearchContext | None = None,
     ) -> Incumbent:
