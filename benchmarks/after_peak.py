@@ -75,6 +75,8 @@ class Wish:
     steering: bool = True
     solve_seconds: float = 20.0
     max_moves: int | None = None
+    move_price: float | None = MOVE_PRICE
+    """None: the one that follows from the search. Where moves are limited, none is set."""
     most_seconds: float = 3600.0
     plans: int | None = None
     """After how many executions to end; None: when there is nothing more to do."""
@@ -84,7 +86,11 @@ class Wish:
     @property
     def settings(self) -> dict[str, dict[str, object]]:
         """Of the services: all else is as it comes."""
-        moves = {"move_price_usd": MOVE_PRICE} if self.max_moves is None else {"max_moves": self.max_moves}
+        moves: dict[str, object] = {}
+        if self.max_moves is not None:
+            moves = {"max_moves": self.max_moves}
+        elif self.move_price is not None:
+            moves = {"move_price_usd": self.move_price}
         planning = {"time_limit_seconds": self.solve_seconds, **moves}
         return {
             "observer": {"usage_seconds": 0.0},

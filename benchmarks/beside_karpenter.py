@@ -30,7 +30,7 @@ import msgspec
 from tests.controlplane.plane import ControlPlane, Options, running
 from tests.e2e.pipeline_run import listed
 
-from benchmarks.after_peak import PROGRAMS, Wish, run_on
+from benchmarks.after_peak import MOVE_PRICE, PROGRAMS, Wish, run_on
 from benchmarks.clusters import NAMESPACE
 from benchmarks.frontier import Seen, frontier
 from benchmarks.karpenter import consolidate, running_karpenter
@@ -189,6 +189,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="plan from what an earlier run left, without a cluster")
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     parser.add_argument("--live", action="store_true", help="let the services carry their plans out")
+    parser.add_argument("--default-price", action="store_true", help="with --live, instead of $0.02 for each move")
     parser.add_argument("--max-moves", type=int, help="with --live, in each plan, instead of a price of a move")
     given = parser.parse_args()
     files = Files(given.out, given.start)
@@ -198,8 +199,9 @@ def main() -> None:
         seen = watched(peaks()[given.start], files)
     name = f"karpenter-{given.start}{'-live' if given.live else ''}"
     if given.live:
+        wish = Wish(max_moves=given.max_moves, move_price=None if given.default_price else MOVE_PRICE)
         beside = {"karpenter": msgspec.to_builtins(seen)}
-        result = {**run_on(files.start(), Wish(max_moves=given.max_moves), Options(only=PROGRAMS)), **beside}
+        result = {**run_on(files.start(), wish, Options(only=PROGRAMS)), **beside}
         print(json.dumps(result, indent=2))
     else:
         result = frontier(name, files.start(), seconds=given.seconds, out=given.out, seen=[seen])
