@@ -189,8 +189,9 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="plan from what an earlier run left, without a cluster")
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     parser.add_argument("--live", action="store_true", help="let the services carry their plans out")
-    parser.add_argument("--default-price", action="store_true", help="with --live, instead of $0.02 for each move")
-    parser.add_argument("--max-moves", type=int, help="with --live, in each plan, instead of a price of a move")
+    moves = parser.add_mutually_exclusive_group()
+    moves.add_argument("--default-price", action="store_true", help=f"with --live, instead of ${MOVE_PRICE} for a move")
+    moves.add_argument("--max-moves", type=int, help="with --live, in each plan, instead of a price of a move")
     given = parser.parse_args()
     files = Files(given.out, given.start)
     if given.again:
