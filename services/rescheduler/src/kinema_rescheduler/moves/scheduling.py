@@ -16,6 +16,7 @@ from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.crowding import crowded_out
 from kinema_rescheduler.moves.decision import OVER, WAIT, Blocked, MoveDecision, blocked, fail, skip, steering
 from kinema_rescheduler.moves.evict import evict
+from kinema_rescheduler.moves.order import Order, PendingMove
 from kinema_rescheduler.moves.quotas import coming_daemons
 from kinema_rescheduler.moves.roll import (
     begin_roll,
@@ -44,8 +45,8 @@ class Moves:
 
     bodies: tuple[Decision, ...]
     over: bool
-    wave: int
-    """The plan's wave that is under way."""
+    order: Order
+    """Which moves wait for which."""
     leaving: frozenset[str] = frozenset()
     """Nodes with pods that have yet to move."""
     stalled: bool = False
@@ -55,11 +56,7 @@ class Moves:
 
 
 def advance(ctx: ExecutionContext) -> Moves:
-    """Go on with every move, then begin as many as there is room for, of the wave that is under way.
-
-    A wave begins when all moves of earlier waves have ended or were abandoned: the states on the way are those that
-    were checked with the plan.
-    """
+    """Go on with every move, then begin as many as there is room for, of those that wait for no other."""
     taken_back = ctx.execution.abort is not None  # rolling updates are, by the rollback
     items = [item for item in movers(ctx) if not (taken_back and item.strategy == "rolling")]
     decisions = [abandon(ctx, item.key) if ctx.skipped(item.key) else _go_on(ctx, item) for item in items]
@@ -71,18 +68,17 @@ def advance(ctx: ExecutionContext) -> Moves:
     running, idle = _split(ctx, items, decisions)
     over = not running and not idle and not ctx.to_close
     moving = [_wave_of_unit(ctx, item) for item in running if not ctx.skipped(item.key)]
-    waiting = [wave for item in idle for wave in _waves(ctx, item)]
-    waiting += [wave for one in ctx.to_close for wave in one.waves]
-    wave = min([*moving, *waiting], default=ctx.route.end)
-    due = [_due(ctx, item, wave) for item in idle if min(_waves(ctx, item)) <= wave]
-    begun = _begin(ctx, room, running, due, wave, later=max(waiting, default=wave) > wave)
+    pending = _pending(ctx, [*running, *idle])
+    order = Order(ctx, pending, under_way=moving)
+    due = [item for one in idle if (item := _due(ctx, order, one)) is not None]
+    begun = _begin(ctx, room, running, due, order)
     decisions += begun if running else hopeless(ctx, due, begun)
-    decisions.append(_misplaced(ctx, running, idle))
+    decisions.append(_misplaced(ctx, running, idle, pending))
     moved = [item for item in (*running, *idle) if not ctx.skipped(item.key)]
     return Moves(
         bodies=tuple(body for one in decisions for body in one.bodies),
         over=over,
-        wave=wave,
+        order=order,
         leaving=frozenset(pod.node for item in moved for pod in item.victims if pod.node is not None),
         stalled=not running and all(item.strategy == "rolling" for item in due),
         blocked=tuple(one.waits for one in decisions if one.waits is not None),
@@ -105,7 +101,7 @@ def _open_room(ctx: ExecutionContext, items: list[WorkloadMoves], decisions: lis
     Those that are about to evict take theirs from it, then those that begin.
     """
     running, idle = _split(ctx, items, decisions)
-    promised = _promised(ctx, running, [item for item in idle if item.strategy != "rolling"])
+    promised = _promised(ctx, running, _pending(ctx, [*running, *idle]))
     room = Room(ctx.cluster, ctx.open_nodes, reserved=ctx.route.temporary, promised=promised)
     for item, decision in zip(items, decisions, strict=True):
         if not decision.over and decision.leaves is None:
@@ -123,7 +119,7 @@ def _last_moves(ctx: ExecutionContext, running: list[WorkloadMoves], decisions: 
     return Moves(
         bodies=tuple(body for one in decisions for body in one.bodies),
         over=not running,
-        wave=ctx.route.end,
+        order=Order(ctx, ()),
         leaving=frozenset(name for name in nodes if name is not None),
     )
 
@@ -148,11 +144,16 @@ def _wave_of_unit(ctx: ExecutionContext, item: WorkloadMoves) -> int:
     return min(known or onward, default=ctx.route.unplanned)
 
 
-def _due(ctx: ExecutionContext, item: WorkloadMoves, wave: int) -> WorkloadMoves:
-    """Return the workload with those of its pods that may leave in this wave."""
+def _due(ctx: ExecutionContext, order: Order, item: WorkloadMoves) -> WorkloadMoves | None:
+    """Return the workload with those of its pods whose moves may begin; None where that is none."""
     if item.strategy == "rolling":
-        return item
-    return replace(item, victims=tuple(pod for pod in item.victims if item.waves[pod.uid] <= wave))
+        return item if _waves(ctx, item)[0] <= order.wave else None
+    victims = tuple(pod for pod in item.victims if order.may_begin(_move(item, pod)))
+    return replace(item, victims=victims) if victims else None
+
+
+def _move(item: WorkloadMoves, pod: Pod) -> PendingMove:
+    return PendingMove(pod, item.waves[pod.uid], item.targets.get(pod.uid, ""), item.strategy)
 
 
 def _left(ctx: ExecutionContext, item: WorkloadMoves) -> bool:
@@ -199,40 +200,34 @@ def _unwanted(ctx: ExecutionContext, pod: Pod, *, surges: bool) -> str | None:
 
 
 def _begin(
-    ctx: ExecutionContext,
-    room: Room,
-    running: list[WorkloadMoves],
-    idle: list[WorkloadMoves],
-    wave: int,
-    *,
-    later: bool,
+    ctx: ExecutionContext, room: Room, running: list[WorkloadMoves], idle: list[WorkloadMoves], order: Order
 ) -> list[MoveDecision]:
-    """Begin moves until slots or room are used up; `later`: more waves are to come.
+    """Begin moves until slots or room are used up.
 
-    First those from the node that was closed first, so that it is gone soon, and larger pods before smaller ones.
-    Rolling updates come last in their wave, when all its nodes are closed: their pods go where the scheduler puts them,
-    not where the plan says, and would take the room of those that are steered. Those of later waves may wait for the
-    room that a rolling update frees.
+    First those that make room for later waves, then those from the node that was closed first, so that it is gone soon,
+    and larger pods before smaller ones. Rolling updates come last in their wave, when all its nodes are closed: their
+    pods go where the scheduler puts them, not where the plan says, and would take the room of those that are steered.
+    Those of later waves may wait for the room that a rolling update frees.
     """
     steered = [item for item in idle if item.strategy != "rolling"]
-    unclosed = any(one.first <= wave for one in ctx.to_close)
-    too_soon = unclosed or any(item.strategy != "rolling" for item in running)
+    too_soon = bool(order.closable(ctx.to_close)) or any(item.strategy != "rolling" for item in running)
     idle = steered or ([] if too_soon else idle)
     if not idle:
         return []
     decisions: list[MoveDecision] = []
     slots = ctx.limits.max_parallel_moves - len(running)
-    for item in sorted(idle, key=lambda item: _turn(ctx, item)):
+    for item in sorted(idle, key=lambda item: _turn(ctx, order, item)):
         if slots <= 0:
             break
-        decisions.append(_begin_one(ctx, room, item, later=later))
+        decisions.append(_begin_one(ctx, room, item, later=order.mixed))
         slots -= 1 if decisions[-1].bodies else 0
     return decisions
 
 
-def _turn(ctx: ExecutionContext, item: WorkloadMoves) -> tuple[int, int, int, str]:
+def _turn(ctx: ExecutionContext, order: Order, item: WorkloadMoves) -> tuple[bool, int, int, int, str]:
+    awaited = any(order.others_wait(_move(item, pod)) for pod in item.victims)
     first = min(map(ctx.turn_of, item.victims), default=0)
-    return (first, *_size(_requests(item)), item.key)
+    return (not awaited, first, *_size(_requests(item)), item.key)
 
 
 def _size(requests: Amounts) -> tuple[int, int]:
@@ -249,47 +244,58 @@ def _requests(item: WorkloadMoves) -> Amounts:
     return pod.requests if pod is not None else Amounts()
 
 
+def _pending(ctx: ExecutionContext, items: list[WorkloadMoves]) -> list[PendingMove]:
+    """Return the moves that have not ended: of pods on nodes that are not closed yet, and of these workloads."""
+    unclosed, moves = {one.node for one in ctx.to_close}, list[PendingMove]()
+    for place in ctx.plan.placements if unclosed else ():
+        pod = ctx.alive.get(place.uid) if place.source in unclosed else None
+        legs = ctx.route.legs.get(place.uid)
+        if pod is not None and legs and pod.node == place.source:
+            moves.append(PendingMove(pod, legs[0].wave, place.to, place.strategy))
+    for item in items:
+        if ctx.skipped(item.key):
+            continue
+        if item.strategy == "rolling":
+            wave = _waves(ctx, item)[0]
+            moves += (PendingMove(pod, wave, "", "rolling") for pod in item.pods)
+        else:
+            moves += (_move(item, pod) for pod in item.victims)
+    return moves
+
+
 def _coming(
-    ctx: ExecutionContext, running: list[WorkloadMoves], waiting: list[WorkloadMoves]
+    ctx: ExecutionContext, running: list[WorkloadMoves], pending: list[PendingMove]
 ) -> dict[str, list[tuple[Pod, Amounts]]]:
     """Return pods whose moves have not begun, and what they will take, by planned node; without rolling updates."""
     coming: dict[str, list[tuple[Pod, Amounts]]] = {}
-    unclosed = {one.node for one in ctx.to_close}
-    for place in ctx.plan.placements if unclosed else ():
-        pod = ctx.alive.get(place.uid) if place.source in unclosed and place.strategy != "rolling" else None
-        if pod is not None and pod.node == place.source:
-            coming.setdefault(place.to, []).append((pod, with_attachments(ctx.cluster, pod, pod.requests)))
     begun = {uid for item in running for uid in _under_way(ctx, item)}
-    for item in [*waiting, *running]:
-        if item.strategy == "rolling" or ctx.skipped(item.key):
-            continue
-        for pod in item.victims:
-            if pod.uid in item.targets and pod.uid not in begun:
-                takes = with_attachments(ctx.cluster, pod, pod.requests)
-                coming.setdefault(item.targets[pod.uid], []).append((pod, takes))
+    for move in pending:
+        if move.to and move.strategy != "rolling" and move.pod.uid not in begun:
+            takes = with_attachments(ctx.cluster, move.pod, move.pod.requests)
+            coming.setdefault(move.to, []).append((move.pod, takes))
     return coming
 
 
-def _promised(
-    ctx: ExecutionContext, running: list[WorkloadMoves], steered: list[WorkloadMoves]
-) -> Mapping[str, Amounts]:
+def _promised(ctx: ExecutionContext, running: list[WorkloadMoves], pending: list[PendingMove]) -> Mapping[str, Amounts]:
     """Return what pods will take whose moves have not begun, by planned node: who goes elsewhere must not settle there.
 
     On a full cluster one pod in another's place drives that one elsewhere, and so on until the last has no place.
     """
-    return {node: total(takes for _, takes in pods) for node, pods in _coming(ctx, running, steered).items()}
+    return {node: total(takes for _, takes in pods) for node, pods in _coming(ctx, running, pending).items()}
 
 
-def _misplaced(ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[WorkloadMoves]) -> MoveDecision:
+def _misplaced(
+    ctx: ExecutionContext, running: list[WorkloadMoves], idle: list[WorkloadMoves], pending: list[PendingMove]
+) -> MoveDecision:
     """End the plan where others took room that it needs and no open node has as much: its rest is planned again.
 
     Pods that landed elsewhere are such others, as are those that came since. So it is where those take the room that a
     plan leaves for pods that may preempt others. Plans with stops are left to their waves: room there comes and goes.
     Pods that have yet to leave a node still count on it here, and make room in time, by rolling updates, too.
     """
-    if ctx.route.temporary or any(len(legs) > 1 for legs in ctx.route.legs.values()):
+    if not ctx.route.straight:
         return OVER
-    coming, free = _coming(ctx, running, idle), free_room(ctx.cluster)
+    coming, free = _coming(ctx, running, pending), free_room(ctx.cluster)
     leaving: dict[str, list[Amounts]] = {}
     for pod, takes in (one for pods in coming.values() for one in pods):
         leaving.setdefault(pod.node or "", []).append(takes)

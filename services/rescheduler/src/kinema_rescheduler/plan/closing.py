@@ -26,10 +26,6 @@ class Closing:
     """A node that is to go."""
 
     node: str
-    first: int
-    """First wave in which a pod leaves it; 0 for an empty node."""
-    waves: frozenset[int]
-    """All waves in which pods leave it."""
     boots: frozenset[str]
     """Booted nodes that its pods go to."""
 
@@ -44,7 +40,7 @@ def closings_of(plan: Plan, route: Route) -> tuple[Closing, ...]:
     """
     booted = {node.name: _price(node.usd_per_hour) for node in plan.nodes if node.action == "boot"}
     prices = {node.name: _price(node.usd_per_hour) for node in plan.nodes if node.action == "delete"}
-    waves: dict[str, set[int]] = {name: set() for name in prices}
+    first: dict[str, int] = {}
     targets: dict[str, set[str]] = {name: set() for name in prices}
     moves: dict[str, Counter[str]] = {name: Counter() for name in prices}
     rolling: set[str] = set()
@@ -52,21 +48,20 @@ def closings_of(plan: Plan, route: Route) -> tuple[Closing, ...]:
         if place.source not in prices:
             continue
         legs = route.legs.get(place.uid, ())
-        waves[place.source].update(leg.wave for leg in legs[:1])
+        for leg in legs[:1]:
+            first[place.source] = min(leg.wave, first.get(place.source, leg.wave))
         targets[place.source].update(leg.to for leg in legs if leg.to in booted)
         moves[place.source][place.pod.rpartition("-")[0]] += 1  # by the set that made them
         if place.strategy == "rolling":
             rolling.add(place.source)
     groups: dict[tuple[int, bool], list[str]] = {}
     for name in sorted(prices):
-        groups.setdefault((min(waves[name], default=0), name in rolling), []).append(name)
+        groups.setdefault((first.get(name, 0), name in rolling), []).append(name)
     order: list[str] = []
     paid: set[str] = set()
     for key in sorted(groups):
         order += _by_saving(groups[key], prices, booted, targets, moves, paid)
-    return tuple(
-        Closing(name, min(waves[name], default=0), frozenset(waves[name]), frozenset(targets[name])) for name in order
-    )
+    return tuple(Closing(name, frozenset(targets[name])) for name in order)
 
 
 def _price(usd_per_hour: float) -> int:

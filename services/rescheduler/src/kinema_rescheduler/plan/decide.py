@@ -26,6 +26,7 @@ from kinema_core.model.mobility import is_resident
 from kinema_core.model.quarantine import quarantine_of
 from kinema_rescheduler.journal.execution import Execution, Journal, Verdict, of_request, plan_of_steps
 from kinema_rescheduler.moves.decision import Blocked
+from kinema_rescheduler.moves.order import Order
 from kinema_rescheduler.moves.scheduling import advance
 from kinema_rescheduler.moves.waiting import kept_waiting
 from kinema_rescheduler.names import DISRUPTED, REPLAN, ROLL_STUCK, keep_id, taint_id, untaint_id
@@ -189,15 +190,16 @@ def _stale(ctx: ExecutionContext) -> ExecutionAborted | None:
 
 def _forward(ctx: ExecutionContext) -> Phase:
     """Go on with the plan, unless the state contradicts itself or a booted node is unfit; without moves only boot."""
-    whole, booting, ready = _whole_state(ctx), boot(ctx), await_ready(ctx)
+    whole, ready = _whole_state(ctx), await_ready(ctx)
     if not whole.over:
         return whole
     if ready.bodies:
         return ready
     if not needs_taints(ctx):
+        booting = boot(ctx, Order(ctx, ()))
         return _last(ctx) if booting.over and ready.over else Phase(booting.bodies)
     verdicts = off_limits(ctx) or without_boots(ctx) or kept_waiting(ctx)
-    return Phase(verdicts) if verdicts else _side_by_side(ctx, booting, ready)
+    return Phase(verdicts) if verdicts else _side_by_side(ctx, ready)
 
 
 def _wind_down(ctx: ExecutionContext) -> Phase:
@@ -227,21 +229,21 @@ def _wind_down(ctx: ExecutionContext) -> Phase:
     return Phase(over=True) if ctx.execution.abort is not None else _last(ctx)
 
 
-def _side_by_side(ctx: ExecutionContext, booting: Phase, ready: Phase) -> Phase:
+def _side_by_side(ctx: ExecutionContext, ready: Phase) -> Phase:
     """Boot and close some nodes while others are emptied and deleted; verdicts come alone: they change all the rest."""
     moves = advance(ctx)
-    rented = rent(ctx, moves.wave) if ready.over or ctx.units else Phase(over=not ctx.route.temporary)
+    rented = rent(ctx, moves.order.wave) if ready.over or ctx.units else Phase(over=not ctx.route.temporary)
     verdicts = _first_of_each([body for body in (*moves.bodies, *rented.bodies) if isinstance(body, StepFailed)])
     if verdicts:
         return Phase(verdicts)
     phases = (
-        booting,
+        boot(ctx, moves.order),
         Phase(moves.bodies, moves.over),
         rented,
         close(ctx, moves),
         release(ctx),
         delete(ctx, moves.leaving),
-        retire(ctx, moves.wave),
+        retire(ctx, moves.order.wave),
     )
     bodies = tuple(body for phase in phases for body in phase.bodies)
     if bodies or not (ready.over and all(phase.over for phase in phases)):

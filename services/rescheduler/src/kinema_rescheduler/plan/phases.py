@@ -10,6 +10,7 @@ from kinema_core.events import Node, Step, StepFailed
 from kinema_core.model.daemons import resident_requests
 from kinema_core.model.resources import add, lacking, total
 from kinema_rescheduler.journal.execution import Verdict
+from kinema_rescheduler.moves.order import Order
 from kinema_rescheduler.moves.scheduling import Moves, restored, surges_left
 from kinema_rescheduler.moves.waiting import needed_nodes
 from kinema_rescheduler.names import CLAIMED, CORDONED, DISRUPTED, PLAN, keep_id, taint_id, untaint_id
@@ -27,22 +28,23 @@ class Phase:
     over: bool = False
 
 
-def boot(ctx: ExecutionContext) -> Phase:
+def boot(ctx: ExecutionContext, order: Order) -> Phase:
     """Boot the missing nodes that are needed now: all at once but for those that only later closings need."""
     offers = {node.name: node.offer for node in (*ctx.plan.nodes, *ctx.plan.temporary)}
-    due = _boots_due(ctx)
+    due = _boots_due(ctx, order)
     steps = [Step(id=f"boot/{name}", kind="boot", target=name, offer=offers[name]) for name in due]
     bodies = tuple(body for step in steps for body in ctx.intend(step))
     return Phase(bodies, over=all(ctx.done(step.id) or step.target in ctx.refused for step in steps))
 
 
-def _boots_due(ctx: ExecutionContext) -> tuple[str, ...]:
+def _boots_due(ctx: ExecutionContext, order: Order) -> tuple[str, ...]:
     """Return which of the nodes to boot are to be there by now, sorted.
 
     What the next nodes to be closed need is booted while those before them are emptied.
     """
-    later = {name for one in ctx.to_close[ctx.most_closed :] for name in one.boots}
-    soon = {name for one in ctx.to_close[: ctx.most_closed] for name in one.boots}
+    closings = order.next_to_close(ctx.to_close)
+    later = {name for one in closings[ctx.most_closed :] for name in one.boots}
+    soon = {name for one in closings[: ctx.most_closed] for name in one.boots}
     begun = {progress.step.target for progress in ctx.execution.steps.values() if progress.step.kind == "boot"}
     at_once = {
         place.to for place in ctx.plan.placements if place.source is None or ctx.plan_action.get(place.source) == "keep"
@@ -104,9 +106,7 @@ def close(ctx: ExecutionContext, moves: Moves) -> Phase:
     begun = [ctx.progress(taint_id(one.node)) for one in ctx.closings]
     bodies = [ctx.intend(progress.step) for progress in begun if progress is not None and not progress.over]
     places = ctx.places_to_close or (1 if _starved(ctx, moves) else 0)
-    due = [
-        one for one in ctx.to_close if one.first <= moves.wave and not any(ctx.awaited.get(name) for name in one.boots)
-    ]
+    due = moves.order.closable(one for one in ctx.to_close if not any(map(ctx.awaited.get, one.boots)))
     for one in due[:places]:
         node = ctx.cluster.node(one.node)
         assert node is not None

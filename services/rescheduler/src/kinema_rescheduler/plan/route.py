@@ -42,6 +42,11 @@ class Route:
         waves = {leg.wave for legs in self.legs.values() for leg in legs}
         return waves.pop() if len(waves) == 1 else self.last
 
+    @cached_property
+    def straight(self) -> bool:
+        """Return whether every pod goes to its planned node at once, and none to a temporary one."""
+        return not self.temporary and all(len(legs) == 1 for legs in self.legs.values())
+
     @property
     def end(self) -> int:
         """Return what comes after the last wave."""
