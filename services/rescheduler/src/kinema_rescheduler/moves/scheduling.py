@@ -16,7 +16,7 @@ from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.crowding import crowded_out
 from kinema_rescheduler.moves.decision import OVER, WAIT, Blocked, MoveDecision, blocked, fail, skip, steering
 from kinema_rescheduler.moves.evict import evict
-from kinema_rescheduler.moves.order import Order, PendingMove
+from kinema_rescheduler.moves.order import MoveOrder, MoveUnderWay, PendingMove
 from kinema_rescheduler.moves.quotas import coming_daemons
 from kinema_rescheduler.moves.roll import (
     begin_roll,
@@ -45,7 +45,7 @@ class Moves:
 
     bodies: tuple[Decision, ...]
     over: bool
-    order: Order
+    order: MoveOrder
     """Which moves wait for which."""
     leaving: frozenset[str] = frozenset()
     """Nodes with pods that have yet to move."""
@@ -67,12 +67,13 @@ def advance(ctx: ExecutionContext) -> Moves:
     decisions = [one if one.leaves is None or room.take_one(*one.leaves) else OVER for one in decisions]
     running, idle = _split(ctx, items, decisions)
     over = not running and not idle and not ctx.to_close
-    moving = [_wave_of_unit(ctx, item) for item in running if not ctx.skipped(item.key)]
     pending = _pending(ctx, [*running, *idle])
-    order = Order(ctx, pending, under_way=moving)
+    order = MoveOrder(ctx, pending, [_unit_under_way(ctx, item) for item in running if not ctx.skipped(item.key)])
     due = [item for one in idle if (item := _due(ctx, order, one)) is not None]
     begun = _begin(ctx, room, running, due, order)
-    decisions += begun if running else hopeless(ctx, due, begun)
+    # Moves of later waves may wait for what those of this wave bring, whose nodes have yet to be closed.
+    stalled = not running and all(item.strategy == "rolling" or _is_later(order, item) for item in due)
+    decisions += begun if running or (stalled and order.closable) else hopeless(ctx, due, begun)
     decisions.append(_misplaced(ctx, running, idle, pending))
     moved = [item for item in (*running, *idle) if not ctx.skipped(item.key)]
     return Moves(
@@ -80,7 +81,7 @@ def advance(ctx: ExecutionContext) -> Moves:
         over=over,
         order=order,
         leaving=frozenset(pod.node for item in moved for pod in item.victims if pod.node is not None),
-        stalled=not running and all(item.strategy == "rolling" for item in due),
+        stalled=stalled and not any(one.bodies for one in begun),
         blocked=tuple(one.waits for one in decisions if one.waits is not None),
     )
 
@@ -119,7 +120,7 @@ def _last_moves(ctx: ExecutionContext, running: list[WorkloadMoves], decisions: 
     return Moves(
         bodies=tuple(body for one in decisions for body in one.bodies),
         over=not running,
-        order=Order(ctx, ()),
+        order=MoveOrder(ctx, ()),
         leaving=frozenset(name for name in nodes if name is not None),
     )
 
@@ -144,12 +145,27 @@ def _wave_of_unit(ctx: ExecutionContext, item: WorkloadMoves) -> int:
     return min(known or onward, default=ctx.route.unplanned)
 
 
-def _due(ctx: ExecutionContext, order: Order, item: WorkloadMoves) -> WorkloadMoves | None:
+def _unit_under_way(ctx: ExecutionContext, item: WorkloadMoves) -> MoveUnderWay:
+    """Return the move in progress, with the nodes that its pods leave and come to."""
+    steer = ctx.unit("prefer-nodes", item.key, ctx.units.get(item.key, 0))
+    pods, nodes = (steer.step.pods, set(steer.step.nodes)) if steer is not None else ((), set[str]())
+    for uid in pods:
+        nodes |= {leg.to for leg in ctx.route.legs.get(uid, ())[:1]}
+        nodes |= {name for name in (ctx.sources.get(uid),) if name is not None}
+    return MoveUnderWay(_wave_of_unit(ctx, item), frozenset(nodes))
+
+
+def _due(ctx: ExecutionContext, order: MoveOrder, item: WorkloadMoves) -> WorkloadMoves | None:
     """Return the workload with those of its pods whose moves may begin; None where that is none."""
     if item.strategy == "rolling":
         return item if _waves(ctx, item)[0] <= order.wave else None
     victims = tuple(pod for pod in item.victims if order.may_begin(_move(item, pod)))
     return replace(item, victims=victims) if victims else None
+
+
+def _is_later(order: MoveOrder, item: WorkloadMoves) -> bool:
+    """Return whether all its pods are of waves that have yet to come."""
+    return all(wave > order.wave for wave in (item.waves[pod.uid] for pod in item.victims))
 
 
 def _move(item: WorkloadMoves, pod: Pod) -> PendingMove:
@@ -200,7 +216,7 @@ def _unwanted(ctx: ExecutionContext, pod: Pod, *, surges: bool) -> str | None:
 
 
 def _begin(
-    ctx: ExecutionContext, room: Room, running: list[WorkloadMoves], idle: list[WorkloadMoves], order: Order
+    ctx: ExecutionContext, room: Room, running: list[WorkloadMoves], idle: list[WorkloadMoves], order: MoveOrder
 ) -> list[MoveDecision]:
     """Begin moves until slots or room are used up.
 
@@ -210,7 +226,7 @@ def _begin(
     Those of later waves may wait for the room that a rolling update frees.
     """
     steered = [item for item in idle if item.strategy != "rolling"]
-    too_soon = bool(order.closable(ctx.to_close)) or any(item.strategy != "rolling" for item in running)
+    too_soon = bool(order.closable) or any(item.strategy != "rolling" for item in running)
     idle = steered or ([] if too_soon else idle)
     if not idle:
         return []
@@ -224,7 +240,7 @@ def _begin(
     return decisions
 
 
-def _turn(ctx: ExecutionContext, order: Order, item: WorkloadMoves) -> tuple[bool, int, int, int, str]:
+def _turn(ctx: ExecutionContext, order: MoveOrder, item: WorkloadMoves) -> tuple[bool, int, int, int, str]:
     awaited = any(order.others_wait(_move(item, pod)) for pod in item.victims)
     first = min(map(ctx.turn_of, item.victims), default=0)
     return (not awaited, first, *_size(_requests(item)), item.key)
@@ -246,12 +262,13 @@ def _requests(item: WorkloadMoves) -> Amounts:
 
 def _pending(ctx: ExecutionContext, items: list[WorkloadMoves]) -> list[PendingMove]:
     """Return the moves that have not ended: of pods on nodes that are not closed yet, and of these workloads."""
-    unclosed, moves = {one.node for one in ctx.to_close}, list[PendingMove]()
+    unclosed = {one.node for one in (*ctx.to_close, *ctx.being_closed)}
+    moves: list[PendingMove] = []
     for place in ctx.plan.placements if unclosed else ():
-        pod = ctx.alive.get(place.uid) if place.source in unclosed else None
+        pod = ctx.alive.get(place.uid) if place.source in unclosed and place.strategy != "rolling" else None
         legs = ctx.route.legs.get(place.uid)
         if pod is not None and legs and pod.node == place.source:
-            moves.append(PendingMove(pod, legs[0].wave, place.to, place.strategy))
+            moves.append(PendingMove(pod, legs[0].wave, legs[0].to, place.strategy))
     for item in items:
         if ctx.skipped(item.key):
             continue

@@ -168,6 +168,17 @@ class ExecutionContext:
             and one.node not in self.left_on
         )
 
+    @property
+    def being_closed(self) -> tuple[Closing, ...]:
+        """Return those whose taint is under way, or is to be tried again."""
+        taints = ((one, self.progress(taint_id(one.node))) for one in self.closings)
+        return tuple(one for one, taint in taints if taint is not None and not taint.over)
+
+    @cached_property
+    def sources(self) -> Mapping[str, str]:
+        """Return where the pods were when the plan was made, by uid."""
+        return {place.uid: place.source for place in self.plan.placements if place.source is not None}
+
     @cached_property
     def left_on(self) -> Mapping[str, str]:
         """Return the nodes with a pod of a workload that is left alone, and the first such pod by key."""

@@ -26,7 +26,7 @@ from kinema_core.model.mobility import is_resident
 from kinema_core.model.quarantine import quarantine_of
 from kinema_rescheduler.journal.execution import Execution, Journal, Verdict, of_request, plan_of_steps
 from kinema_rescheduler.moves.decision import Blocked
-from kinema_rescheduler.moves.order import Order
+from kinema_rescheduler.moves.order import MoveOrder
 from kinema_rescheduler.moves.scheduling import advance
 from kinema_rescheduler.moves.waiting import kept_waiting
 from kinema_rescheduler.names import DISRUPTED, REPLAN, ROLL_STUCK, keep_id, taint_id, untaint_id
@@ -196,7 +196,7 @@ def _forward(ctx: ExecutionContext) -> Phase:
     if ready.bodies:
         return ready
     if not needs_taints(ctx):
-        booting = boot(ctx, Order(ctx, ()))
+        booting = boot(ctx, MoveOrder(ctx, ()))
         return _last(ctx) if booting.over and ready.over else Phase(booting.bodies)
     verdicts = off_limits(ctx) or without_boots(ctx) or kept_waiting(ctx)
     return Phase(verdicts) if verdicts else _side_by_side(ctx, ready)

@@ -10,7 +10,7 @@ from kinema_core.events import Node, Step, StepFailed
 from kinema_core.model.daemons import resident_requests
 from kinema_core.model.resources import add, lacking, total
 from kinema_rescheduler.journal.execution import Verdict
-from kinema_rescheduler.moves.order import Order
+from kinema_rescheduler.moves.order import MoveOrder
 from kinema_rescheduler.moves.scheduling import Moves, restored, surges_left
 from kinema_rescheduler.moves.waiting import needed_nodes
 from kinema_rescheduler.names import CLAIMED, CORDONED, DISRUPTED, PLAN, keep_id, taint_id, untaint_id
@@ -28,7 +28,7 @@ class Phase:
     over: bool = False
 
 
-def boot(ctx: ExecutionContext, order: Order) -> Phase:
+def boot(ctx: ExecutionContext, order: MoveOrder) -> Phase:
     """Boot the missing nodes that are needed now: all at once but for those that only later closings need."""
     offers = {node.name: node.offer for node in (*ctx.plan.nodes, *ctx.plan.temporary)}
     due = _boots_due(ctx, order)
@@ -37,12 +37,12 @@ def boot(ctx: ExecutionContext, order: Order) -> Phase:
     return Phase(bodies, over=all(ctx.done(step.id) or step.target in ctx.refused for step in steps))
 
 
-def _boots_due(ctx: ExecutionContext, order: Order) -> tuple[str, ...]:
+def _boots_due(ctx: ExecutionContext, order: MoveOrder) -> tuple[str, ...]:
     """Return which of the nodes to boot are to be there by now, sorted.
 
     What the next nodes to be closed need is booted while those before them are emptied.
     """
-    closings = order.next_to_close(ctx.to_close)
+    closings = order.next_to_close
     later = {name for one in closings[ctx.most_closed :] for name in one.boots}
     soon = {name for one in closings[: ctx.most_closed] for name in one.boots}
     begun = {progress.step.target for progress in ctx.execution.steps.values() if progress.step.kind == "boot"}
@@ -106,7 +106,7 @@ def close(ctx: ExecutionContext, moves: Moves) -> Phase:
     begun = [ctx.progress(taint_id(one.node)) for one in ctx.closings]
     bodies = [ctx.intend(progress.step) for progress in begun if progress is not None and not progress.over]
     places = ctx.places_to_close or (1 if _starved(ctx, moves) else 0)
-    due = moves.order.closable(one for one in ctx.to_close if not any(map(ctx.awaited.get, one.boots)))
+    due = [one for one in moves.order.closable if not any(map(ctx.awaited.get, one.boots))]
     for one in due[:places]:
         node = ctx.cluster.node(one.node)
         assert node is not None
