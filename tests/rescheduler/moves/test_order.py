@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 import pytest
 from msgspec import structs
 from tests.rescheduler.harness import World
+from tests.rescheduler.memory_cluster import Pace
 from tests.rescheduler.plan.test_closing import Watching
-from tests.support.builders import NOW, cluster, deployed, node, offers, selector, stateful
+from tests.support.builders import NOW, cluster, deployed, node, offers, pod, selector, stateful
 from tests.support.plans import plan_for
 
-from kinema_core.events import NO_RULES, PlacementRules, Plan, PlanStep, PodTerm, Spread
+from kinema_core.events import NO_RULES, ClusterObject, PlacementRules, Plan, PlanStep, PodTerm, Spread
 from kinema_core.model.checker.check import check_plan
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.sequencing.waves import order_transition, with_steps
+from kinema_rescheduler.errors import TransientError
+from kinema_rescheduler.kubernetes.cluster import Made, Order
 from kinema_rescheduler.plan.limits import Limits
 
 OLD = tuple(f"old-{n}" for n in range(4))
@@ -141,3 +147,89 @@ async def test_a_node_whose_first_pod_is_gone_holds_up_no_other() -> None:
     gone = world.memory.pods.pop("shop/a-0")
     world.memory.pods[gone.key] = structs.replace(gone, uid="uid-since", node="third")
     await world.completes("full", "new", "third")
+
+
+def in_two_waves(before: Cluster, to: dict[str, str], later: set[str], delete: tuple[str, ...]) -> Plan:
+    """A plan by which these pods move, some of them in the second wave."""
+    plan = plan_for(before, offers(), to=to, delete=delete)
+    steps = [PlanStep(wave=1 + (key in later), action="move", pod=key, node=name) for key, name in to.items()]
+    steps += [PlanStep(wave=3, action="delete", node=name) for name in delete]
+    plan = structs.replace(plan, steps=tuple(sorted(steps, key=lambda step: step.wave)))
+    assert check_plan(plan, before, offers(), NOW, ordered=True) == ()
+    return plan
+
+
+@pytest.mark.parametrize(("first", "to"), [(deployed, "full"), (stateful, "full"), (stateful, "third")])
+async def test_who_makes_room_has_ended_and_is_back_before_others_come(
+    first: Callable[..., tuple[ClusterObject, ...]], to: str
+) -> None:
+    """Where it leaves and where it goes: it may hold a port, or need what another would take."""
+    before = cluster(
+        [node("old"), node("old-2"), node("full"), node("home"), node("third")],
+        first("db", ["full", "home"], cpu=500),
+        stateful("slow", ["old-2", "home"], cpu=500),
+        deployed("late", ["old"], cpu=500),
+    )
+    moves = {"shop/db-0": "third", "shop/slow-0": "home", "shop/late-0": to}
+    plan = in_two_waves(before, moves, {"shop/late-0"}, ("old", "old-2"))
+    world = World(before, plan, pace=Pace(pod_end=60), limits=Limits(max_closed_nodes=2))
+    when_begun: list[tuple[bool, list[str]]] = []
+
+    def look() -> None:
+        pods = [one for one in world.memory.pods.values() if one.name.startswith("db")]
+        if not when_begun and any("late" in body.step.target for body in world.intents("surge-up")):
+            when_begun.append((all(one.ready for one in pods), sorted(one.node or "" for one in pods)))
+
+    world.on_second = look
+    await world.completes("full", "home", "third")
+    assert when_begun == [(True, ["home", "third"])]
+
+
+async def test_a_later_move_that_finds_no_room_keeps_no_node_from_being_closed() -> None:
+    """A stranger took its place: it goes elsewhere, as all nodes of the first wave are gone."""
+    old = OLD[:3]
+    before = cluster(
+        [node(name) for name in ("first", *old, "full", "home", "third")],
+        deployed("big", ["full"], cpu=3500),
+        deployed("late", ["first"], cpu=2000),
+        [item for n in range(3) for item in deployed(f"early{n}", [f"old-{n}"], cpu=300)],
+        [item for n in range(3) for item in stateful(f"db{n}", [f"old-{n}", "home"], cpu=300)],
+    )
+    late = {"shop/late-0": "full", **{f"shop/db{n}-0": "full" for n in range(3)}}
+    to = {"shop/big-0": "third", **{f"shop/early{n}-0": "home" for n in range(3)}, **late}
+    plan = in_two_waves(before, to, set(late), ("first", *old))
+    world = World(before, plan, limits=Limits(max_closed_nodes=1))
+    stranger = pod("stranger", node="full", cpu=2200, created=NOW)
+    world.once(
+        lambda: "shop/big-0" not in world.memory.pods, lambda: world.memory.pods.update({stranger.key: stranger})
+    )
+    end = await world.completes("full", "home", "third")
+    assert end.replan == ""
+
+
+@pytest.mark.parametrize("way", ["slow", "tried again"])
+async def test_a_node_that_is_being_closed_counts_for_its_wave(way: str) -> None:
+    """A pod that wants another one in its company comes after it, whatever the taint of that one's node takes."""
+    company = PlacementRules(affinity=(PodTerm(topology_key=HOSTNAME, selector=selector(app="a")),))
+    before = cluster(
+        [node("old"), node("kept"), node("home")],
+        deployed("a", ["old"]),
+        deployed("a2", ["kept"], labels={"app": "a"}),
+        deployed("c", ["kept"], rules=company),
+    )
+    plan = in_two_waves(before, {"shop/a-0": "home", "shop/c-0": "home"}, {"shop/c-0"}, ("old",))
+    world = World(before, plan)
+    perform, tried = world.writer.perform, list[str]()
+
+    async def hindered(order: Order) -> Made:
+        if order.step.kind == "taint" and not tried:
+            tried.append(order.step.id)
+            if way == "tried again":
+                raise TransientError("throttled", "try later")
+            for _ in range(100):  # some seconds
+                await asyncio.sleep(0)
+        return await perform(order)
+
+    world.writer.perform = hindered  # type: ignore[method-assign]
+    await world.completes("home", "kept")
+    assert [body.step.target for body in world.intents("prefer-nodes")] == ["Deployment/shop/a", "Deployment/shop/c"]
