@@ -125,18 +125,16 @@ def _last_moves(ctx: ExecutionContext, running: list[WorkloadMoves], decisions: 
     )
 
 
-def _waves(ctx: ExecutionContext, item: WorkloadMoves) -> list[int]:
-    """Return the waves in which pods of a workload still have to leave; the one in which it is rolled."""
-    if item.strategy != "rolling":
-        return list(item.waves.values())
+def _wave_of_roll(ctx: ExecutionContext, item: WorkloadMoves) -> int:
+    """Return the wave in which a workload is rolled."""
     planned = [legs[-1].wave for pod in item.pods if (legs := ctx.route.legs.get(pod.uid))]
-    return [max(planned, default=ctx.route.last)]
+    return max(planned, default=ctx.route.last)
 
 
 def _wave_of_unit(ctx: ExecutionContext, item: WorkloadMoves) -> int:
     """Return the wave of the move in progress. Its pods may be gone already, or were not known to the plan."""
     if item.strategy == "rolling":
-        return _waves(ctx, item)[0]
+        return _wave_of_roll(ctx, item)
     steer = ctx.unit("prefer-nodes", item.key, ctx.units.get(item.key, 0))
     if steer is None:
         return min(item.waves.values(), default=ctx.route.unplanned)
@@ -158,14 +156,14 @@ def _unit_under_way(ctx: ExecutionContext, item: WorkloadMoves) -> MoveUnderWay:
 def _due(ctx: ExecutionContext, order: MoveOrder, item: WorkloadMoves) -> WorkloadMoves | None:
     """Return the workload with those of its pods whose moves may begin; None where that is none."""
     if item.strategy == "rolling":
-        return item if _waves(ctx, item)[0] <= order.wave else None
+        return item if _wave_of_roll(ctx, item) <= order.wave else None
     victims = tuple(pod for pod in item.victims if order.may_begin(_move(item, pod)))
     return replace(item, victims=victims) if victims else None
 
 
 def _is_later(order: MoveOrder, item: WorkloadMoves) -> bool:
     """Return whether all its pods are of waves that have yet to come."""
-    return all(wave > order.wave for wave in (item.waves[pod.uid] for pod in item.victims))
+    return all(item.waves[pod.uid] > order.wave for pod in item.victims)
 
 
 def _move(item: WorkloadMoves, pod: Pod) -> PendingMove:
@@ -273,7 +271,7 @@ def _pending(ctx: ExecutionContext, items: list[WorkloadMoves]) -> list[PendingM
         if ctx.skipped(item.key):
             continue
         if item.strategy == "rolling":
-            wave = _waves(ctx, item)[0]
+            wave = _wave_of_roll(ctx, item)
             moves += (PendingMove(pod, wave, "", "rolling") for pod in item.pods)
         else:
             moves += (_move(item, pod) for pod in item.victims)
