@@ -134,8 +134,16 @@ def landing_daemons(cluster: Cluster, *, name: str, labels: Labels, taints: tupl
 
 def resident_requests(cluster: Cluster, node: Node) -> Amounts:
     """Return requests that go with a live node: of daemon set and mirror pods, also of daemon sets yet to come."""
-    here = [pod.requests for pod in unlisted(cluster, node.name) if is_resident(cluster, pod)]
-    return total([*here, *(daemon.requests for daemon in missing_daemons(cluster, node))])
+    return _resident_requests(cluster)[node.name]
+
+
+@derived
+def _resident_requests(cluster: Cluster) -> Mapping[str, Amounts]:
+    def of(node: Node) -> Amounts:
+        here = [pod.requests for pod in unlisted(cluster, node.name) if is_resident(cluster, pod)]
+        return total([*here, *(daemon.requests for daemon in missing_daemons(cluster, node))])
+
+    return {node.name: of(node) for node in cluster.nodes}
 
 
 def missing_daemons(cluster: Cluster, node: Node) -> list[Daemon]:
@@ -149,15 +157,20 @@ def missing_daemons(cluster: Cluster, node: Node) -> list[Daemon]:
     ]
 
 
-def room_left(cluster: Cluster, node: Node) -> Amounts:
-    """Return what a node has beside its pods, terminating ones included, and its present and future daemons.
+@derived
+def room_left(cluster: Cluster) -> Mapping[str, Amounts]:
+    """Return what each node has beside its pods, terminating ones included, and its present and future daemons.
 
     Attachments of volumes are among it, where the node limits them.
     """
-    there = cluster.pods_by_node.get(node.name, ())
-    taken: list[Mapping[str, int]] = [pod.requests for pod in there if not is_resident(cluster, pod)]
-    taken += [attachments(cluster, pod) for pod in there if pod.rules.claims]
-    return subtract(node.allocatable, add(total(taken), resident_requests(cluster, node)))
+
+    def of(node: Node) -> Amounts:
+        there = cluster.pods_by_node.get(node.name, ())
+        taken: list[Mapping[str, int]] = [pod.requests for pod in there if not is_resident(cluster, pod)]
+        taken += [attachments(cluster, pod) for pod in there if pod.rules.claims]
+        return subtract(node.allocatable, add(total(taken), resident_requests(cluster, node)))
+
+    return {node.name: of(node) for node in cluster.nodes}
 
 
 @derived

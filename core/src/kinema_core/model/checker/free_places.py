@@ -224,17 +224,23 @@ class FreePlaces:
         self._view = view
         self._arrivals = ArrivalRules(view)
         self._sites = {name: site for name, site in view.sites.items() if _open(view, site)}
-        self._deleted = {
-            site.name: FreePlace(site, None, round(node.usd_per_hour * MICRO))
-            for node in view.plan.nodes
-            if (site := view.deleted.get(node.name)) is not None and _open(view, site) and self._lonely(site)
-        }
-        self._rooms = {name: subtract(site.room, _taken(view, name)) for name, site in self._sites.items()}
+        self._rooms: dict[str, Amounts] = {}
+        """Room of nodes that was asked for, or that has changed."""
         self._added: dict[str, list[Pod]] = {}
         self._left = left_over(view)
         self._booted = Counter[str]()
         self._gone: set[str] = set()
         self._spot = spot_books(view)
+
+    @cached_property
+    def _deleted(self) -> dict[str, FreePlace]:
+        """Nodes that the plan deletes and that could be kept, by name."""
+        view = self._view
+        return {
+            site.name: FreePlace(site, None, round(node.usd_per_hour * MICRO))
+            for node in view.plan.nodes
+            if (site := view.deleted.get(node.name)) is not None and _open(view, site) and self._lonely(site)
+        }
 
     def _lonely(self, site: Site) -> bool:
         """Return whether no rule between pods is about those that go with a node and would be back with it."""
@@ -250,9 +256,14 @@ class FreePlaces:
     def find_free(self, pod: Pod, among: Callable[[Site], bool]) -> FreePlace | None:
         """Return a place for the pod on one of these nodes that remain or are booted in any case."""
         for name, site in self._sites.items():
-            if among(site) and self._holds(pod, site, self._rooms[name]):
+            if among(site) and self._holds(pod, site, self._room(name)):
                 return FreePlace(site, None)
         return None
+
+    def _room(self, name: str) -> Amounts:
+        if name not in self._rooms:
+            self._rooms[name] = subtract(self._sites[name].room, _taken(self._view, name))
+        return self._rooms[name]
 
     def _dearer(self) -> Iterator[FreePlace]:
         """Places that would have to be paid for, the cheapest first; of equal ones nodes that are there already."""
@@ -275,7 +286,7 @@ class FreePlaces:
         asked = asks(self._view, pod, pod.requests)
         for name, site in self._sites.items():
             gone: list[Pod] = []
-            room = self._rooms[name]
+            room = self._room(name)
             for other in others.get(name, ()):
                 if not fits(asked, room) and self._arrivals.concerns_nobody(other):
                     gone.append(other)
@@ -286,7 +297,7 @@ class FreePlaces:
 
     def give_up(self, pod: Pod, name: str) -> None:
         """Take a pod's place on a node of the plan from it."""
-        self._rooms[name] = add(self._rooms[name], asks(self._view, pod, pod.requests))
+        self._rooms[name] = add(self._room(name), asks(self._view, pod, pod.requests))
         self._gone.add(pod.key)
         self._spot.add(pod, spot_pool(self._sites[name]), -1)
         self._arrivals.leave(pod)
@@ -300,7 +311,7 @@ class FreePlaces:
         if offer is not None:
             self._booted[offer.name] += 1
             self._left = left_over(self._view, more=self._booted)
-        self._rooms[site.name] = subtract(self._rooms[site.name], asks(self._view, pod, pod.requests))
+        self._rooms[site.name] = subtract(self._room(site.name), asks(self._view, pod, pod.requests))
         self._added.setdefault(site.name, []).append(pod)
         self._spot.add(pod, spot_pool(site))
         self._arrivals.seat(pod, name=site.name, labels=site.labels, taints=site.taints)

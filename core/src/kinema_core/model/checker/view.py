@@ -14,6 +14,7 @@ from kinema_core.model.budgets import budgets_by_pod
 from kinema_core.model.catalog import keeping_unpriced, machine_of, new_node_labels, taint_keys
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import daemon_ports, daemon_requests, is_resident, resident_requests, unlisted
+from kinema_core.model.derived import derived
 from kinema_core.model.match import parse_taints
 from kinema_core.model.mobility import Mobility, MobilityOptions, listed_by_key, mobility
 from kinema_core.model.resizing import resized_in_place
@@ -221,20 +222,27 @@ def _site(
 
 def live_site(cluster: Cluster, node: Node, spot_keys: Mapping[tuple[str, str, str], frozenset[str]]) -> Site:
     """Return a live node: its allocatable less what goes with it and less terminating pods, which keep their room."""
-    besides = unlisted(cluster, node.name)
-    leaving = [pod.requests for pod in besides if not is_resident(cluster, pod)]
-    attached = [attachments(cluster, pod) for pod in besides if pod.rules.claims]
-    taken = total([resident_requests(cluster, node), *leaving, *attached])
     machine = machine_of(node)
     return Site(
         name=node.name,
         labels=node.labels,
         taints=node.taints,
-        room=subtract(node.allocatable, taken),
+        room=_rooms(cluster)[node.name],
         spot=machine[2] == "spot",
         live=True,
         spot_keys=spot_keys.get(machine, frozenset()),
     )
+
+
+@derived
+def _rooms(cluster: Cluster) -> Mapping[str, Amounts]:
+    def of(node: Node) -> Amounts:
+        besides = unlisted(cluster, node.name)
+        leaving = [pod.requests for pod in besides if not is_resident(cluster, pod)]
+        attached = [attachments(cluster, pod) for pod in besides if pod.rules.claims]
+        return subtract(node.allocatable, total([resident_requests(cluster, node), *leaving, *attached]))
+
+    return {node.name: of(node) for node in cluster.nodes}
 
 
 def boot_site(cluster: Cluster, offer: Offer, name: str) -> Site:

@@ -48,11 +48,14 @@ class Capacity:
         self._rooms: dict[str, Amounts] = {}
         self._free: dict[str, dict[str, int]] = {}
         self._specs: dict[str, NodeSpec] = {}
+        self.changed: set[str] = set()
+        """Nodes that are new, or whose room has changed, since this was emptied."""
         self.temporary: list[PlanNode] = []
         for node in plan.nodes:
             self._know(node)
 
     def _know(self, node: PlanNode) -> None:
+        self.changed.add(node.name)
         live, offer = self._cluster.node(node.name), self._offers.get(node.offer)
         if node.action == "keep" and live is not None:
             machine = machine_of(live)
@@ -88,8 +91,7 @@ class Capacity:
     def free(self, name: str) -> dict[str, int]:
         """Return what the node has free; to be changed by `take` and `give` only."""
         if name not in self._free:
-            node = self._cluster.node(name)
-            self._free[name] = {} if node is None else dict(room_left(self._cluster, node))
+            self._free[name] = dict(room_left(self._cluster).get(name, {}))
         return self._free[name]
 
     def fits(self, name: str, requests: Amounts) -> bool:
@@ -102,11 +104,13 @@ class Capacity:
 
     def take(self, name: str, requests: Amounts) -> None:
         """Take room for a new copy that comes to the node."""
+        self.changed.add(name)
         shift(self.free(name), requests, -1)
 
     def give(self, name: str, requests: Amounts) -> None:
         """Give back the room of a copy that has left. Room of a node that the plan deletes is not counted."""
         if name in self._specs:
+            self.changed.add(name)
             shift(self.free(name), requests, 1)
 
     # --- nodes for a while

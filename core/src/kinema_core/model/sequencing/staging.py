@@ -34,6 +34,8 @@ class IntermediateStops:
         self._smallest = _smallest([mover.takes for mover in movers if mover.steered])
         self._turns: dict[str, int] = {}
         """Number of each node among those of its zone, by name."""
+        self._some: set[str] = set()
+        """Nodes that had room for these requests when they last changed."""
 
     def take(self) -> bool:
         """Let one pod of every circle make way, on the nodes that are there, else one on a node rented for it.
@@ -103,10 +105,13 @@ class IntermediateStops:
         rented = {node.name for node in capacity.temporary}
         if self._turns.keys() != capacity.specs.keys():
             self._turns = _turns(capacity.specs)
+        self._some -= capacity.changed
+        self._some |= {name for name in capacity.changed & self._turns.keys() if capacity.fits(name, self._smallest)}
+        capacity.changed.clear()
         found = [
             (name not in rented, name in waiting, turn, name)
             for name, turn in self._turns.items()
-            if capacity.fits(name, self._smallest)
+            if name in self._some
         ]
         return _Stops(self._course, [name for *_, name in sorted(found)])
 

@@ -43,7 +43,7 @@ def undone_in(
     booted = [(one.name, offers[one.offer]) for one in plan.nodes if one.action == "boot"]
     gone = total(subtract(node.allocatable, resident_requests(cluster, node)) for node in deleted)
     come = total(_room_of_new(cluster, name, offer) for name, offer in booted)
-    free = total(room_left(cluster, node) for node in nodes.values())
+    free = total(room_left(cluster)[name] for name in nodes)
     change = {name: come.get(name, 0) - gone.get(name, 0) for name in _SIZED}
     for seconds, needed in needed_later(ahead, cluster, now):
         if any(change[name] < 0 and needed.get(name, 0) > free.get(name, 0) + change[name] for name in _SIZED):

@@ -68,7 +68,7 @@ def room_ahead(
 def _rooms(cluster: Cluster, now: datetime, settings: PlanningSettings) -> list[tuple[Node, dict[str, int]]]:
     """Return what is left of the nodes that take pods."""
     open_nodes = mobility(cluster, now, settings.mobility).open_nodes
-    return [(node, dict(room_left(cluster, node))) for node in cluster.nodes if node.name in open_nodes]
+    return [(node, dict(room_left(cluster)[node.name])) for node in cluster.nodes if node.name in open_nodes]
 
 
 def _taken(rooms: Sequence[tuple[Node, dict[str, int]]], like: Pod, count: int) -> int:

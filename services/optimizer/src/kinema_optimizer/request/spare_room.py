@@ -53,7 +53,7 @@ def room_to_leave(cluster: Cluster, now: datetime, asked: SpareRoom) -> tuple[Po
     for node in cluster.nodes:
         _, zone, capacity = machine_of(node)
         if node.name in open_nodes and not _keeps_away(node) and (capacity != "spot" or asked.options.allow_spot):
-            zones.setdefault(zone, []).append((node, _under(room_left(cluster, node), node, asked.percent)))
+            zones.setdefault(zone, []).append((node, _under(room_left(cluster)[node.name], node, asked.percent)))
     rooms = [room for there in zones.values() for _, room in there]
     if any(pod.node is None and any(fits(pod.requests, room) for room in rooms) for pod in listed(cluster)):
         return ()

@@ -9,17 +9,10 @@ from types import MappingProxyType
 from kinema_core.events import EMPTY, Amounts, Node, Pod
 from kinema_core.model.cluster import Cluster
 from kinema_core.model.daemons import room_left
-from kinema_core.model.derived import derived
 from kinema_core.model.match import node_admits
 from kinema_core.model.resource_quotas import QuotaRoom
 from kinema_core.model.resources import add, fits, subtract, times
 from kinema_core.model.volumes import with_attachments
-
-
-@derived
-def free_room(cluster: Cluster) -> Mapping[str, Amounts]:
-    """Return the room that each node has left."""
-    return MappingProxyType({node.name: room_left(cluster, node) for node in cluster.nodes})
 
 
 class Room:
@@ -39,7 +32,7 @@ class Room:
 
         `promised` is what pods that have yet to come will use, by node: no pod that prefers another node gets it.
         """
-        free = free_room(cluster)
+        free = room_left(cluster)
         self.quotas = QuotaRoom(cluster)
         self._cluster = cluster
         self._reserved = reserved

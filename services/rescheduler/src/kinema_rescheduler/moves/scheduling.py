@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kinema_core.events import EMPTY, Amounts, FrozenMap, Pod
+from kinema_core.model.daemons import room_left
 from kinema_core.model.preemption import may_preempt
 from kinema_core.model.resources import add, fits, subtract, total
 from kinema_core.model.rolling import why_stuck
@@ -29,7 +30,7 @@ from kinema_rescheduler.moves.roll import (
     rolled,
     unrolled,
 )
-from kinema_rescheduler.moves.room import Room, free_room
+from kinema_rescheduler.moves.room import Room
 from kinema_rescheduler.moves.surge import restoring, surge, unfinished
 from kinema_rescheduler.moves.waiting import hopeless
 from kinema_rescheduler.moves.workloads import WorkloadMoves, autoscalers_of, movers
@@ -310,7 +311,7 @@ def _misplaced(
     """
     if not ctx.route.straight:
         return OVER
-    coming, free = _coming(ctx, running, pending), free_room(ctx.cluster)
+    coming, free = _coming(ctx, running, pending), room_left(ctx.cluster)
     leaving: dict[str, list[Amounts]] = {}
     for pod, takes in (one for pods in coming.values() for one in pods):
         leaving.setdefault(pod.node or "", []).append(takes)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from kinema_core.events import POD_WAITS, FrozenMap, Node, Offer, Pod, StepFailed
 from kinema_core.model.checker.view import boot_site
+from kinema_core.model.daemons import room_left
 from kinema_core.model.match import node_admits
 from kinema_core.model.mobility import spot_allowed
 from kinema_core.model.resources import fits
@@ -20,7 +21,7 @@ from kinema_core.model.volumes import with_attachments
 from kinema_rescheduler.journal.execution import Progress
 from kinema_rescheduler.moves.decision import MoveDecision, skipping
 from kinema_rescheduler.moves.roll import rolled
-from kinema_rescheduler.moves.room import admits, free_room
+from kinema_rescheduler.moves.room import admits
 from kinema_rescheduler.moves.surge import unfinished
 from kinema_rescheduler.moves.workloads import WorkloadMoves
 from kinema_rescheduler.names import DISRUPTED, ROLL_STUCK, skip_id, taint_id, unit_id
@@ -176,7 +177,7 @@ def _asked_for(ctx: ExecutionContext, key: str) -> bool:
 
 def _would_take(ctx: ExecutionContext, node: Node, pod: Pod) -> bool:
     takes = with_attachments(ctx.cluster, pod, pod.requests)
-    if not node.ready or node.unschedulable or not fits(takes, free_room(ctx.cluster)[node.name]):
+    if not node.ready or node.unschedulable or not fits(takes, room_left(ctx.cluster)[node.name]):
         return False
     return admits(node, pod)
 
