@@ -35,7 +35,7 @@ class IntermediateStops:
         self._turns: dict[str, int] = {}
         """Number of each node among those of its zone, by name."""
         self._some: set[str] = set()
-        """Nodes that had room for these requests when they last changed."""
+        """Nodes that had room for `_smallest` when they were looked at."""
 
     def take(self) -> bool:
         """Let one pod of every circle make way, on the nodes that are there, else one on a node rented for it.

@@ -282,7 +282,7 @@ def places_beside(question: Question, forecasts: Iterable[WorkloadForecast]) -> 
     """
     cluster, found = question.cluster, dict[str, dict[str, str]]()
     open_nodes = mobility(cluster, question.now, question.options).open_nodes
-    free = {node.name: dict(room_left(cluster)[node.name]) for node in cluster.nodes if node.name in open_nodes}
+    free = {name: dict(room) for name, room in room_left(cluster).items() if name in open_nodes}
     for one in forecasts:
         pods = [pod for pod in cluster.pods_by_workload.get(one.workload, ()) if pod.node is not None]
         copies = {pod.key: FrozenMap({**pod.requests, **one.requests_after}) for pod in pods}
