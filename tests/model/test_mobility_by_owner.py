@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.builders import NOW, budget, cluster, deployed, namespace, node, stateful, unreadable
 
 from kinema_core.events import ClusterObject, FrozenMap, PlacementRules, Pod
-from kinema_core.model.cluster import Cluster
-from kinema_core.model.mobility import MobilityOptions, listed, mobility
+from kinema_core.model.cluster import Cluster, all_objects, from_objects
+from kinema_core.model.mobility import MobilityOptions, judge_of, listed, mobility
 from kinema_core.model.pod_rules import facts_of, verdict_on
 from kinema_core.model.strategy import strategy_of
 
@@ -91,3 +93,24 @@ def test_a_node_is_pinned_by_whoever_is_held_on_it(state: Cluster) -> None:
             assert reason is None or "could not be read" in reason
         elif reason is not None and "could not be read" not in reason:
             assert reason.startswith(f"pod {held[0]} ")
+
+
+@given(_states(), st.randoms(use_true_random=False))
+def test_one_by_one_and_in_any_order_the_answers_are_those_of_the_whole(state: Cluster, chance: Random) -> None:
+    """Also of pods and nodes that are not there, and of a pod that terminates."""
+    gone = [pod for pod in state.pods if not chance.randrange(5)]
+    objects = {(type(item).__name__, item.key): item for item in all_objects(state)}
+    objects |= {("Pod", pod.key): msgspec.structs.replace(pod, terminating=True) for pod in gone}
+    state = from_objects(objects.values())
+    found = mobility(from_objects(objects.values()), NOW, _OPTIONS)
+    judge = judge_of(state, NOW, _OPTIONS)
+    asked = [*state.pods_by_key, "shop/none", "n1", "n2", "n3"]
+    chance.shuffle(asked)
+    for name in asked:
+        if "/" not in name:
+            assert judge.why_kept(name) == found.deletable.get(name)
+            continue
+        assert judge.strategy(name) == found.strategy.get(name, "stay")
+        assert judge.held(name) == found.held.get(name)
+    assert judge.open_nodes == found.open_nodes
+    assert judge.whole == found

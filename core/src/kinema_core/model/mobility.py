@@ -7,9 +7,10 @@ whatever restricts placement in a way that is not modeled. Whatever could not be
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
 from typing import Final
@@ -44,11 +45,13 @@ from kinema_core.model.vocabulary import (
 )
 
 __all__ = [
+    "Judge",
     "Mobility",
     "MobilityOptions",
     "holding",
     "in_scope",
     "is_resident",
+    "judge_of",
     "keeping",
     "listed",
     "listed_by_key",
@@ -81,16 +84,21 @@ def mobility(cluster: Cluster, now: datetime, options: MobilityOptions = _DEFAUL
 
     Asked again for the same cluster and options, it answers from memory for as long as no protection ends.
     """
+    return judge_of(cluster, now, options).whole
+
+
+def judge_of(cluster: Cluster, now: datetime, options: MobilityOptions = _DEFAULTS) -> Judge:
+    """Return who answers the same pod by pod and node by node, from memory as above."""
     known, ended = _known(cluster), bisect_right(_ends_of_protections(cluster), now)
     last = known.get(options)
     if last is None or last[0] != ended:
-        last = known[options] = ended, _mobility(cluster, now, options)
+        last = known[options] = ended, Judge(facts_of(cluster, now, options))
     return last[1]
 
 
 @derived
-def _known(_: Cluster) -> dict[MobilityOptions, tuple[int, Mobility]]:
-    """Holds the last answer by options, and how many protections had ended: all that the time decides."""
+def _known(_: Cluster) -> dict[MobilityOptions, tuple[int, Judge]]:
+    """Holds the last judge by options, and how many protections had ended: all that the time decides."""
     return {}
 
 
@@ -109,37 +117,81 @@ def next_end_of_protection(cluster: Cluster, now: datetime) -> datetime | None:
     return next(iter(ends[bisect_right(ends, now) :]), None)
 
 
-def _mobility(cluster: Cluster, now: datetime, options: MobilityOptions) -> Mobility:
-    facts = facts_of(cluster, now, options)
-    held: dict[str, Held] = {}
-    strategy: dict[str, Strategy] = {}
-    for key, pod, verdict, way in _judged(facts):
-        if verdict is not None:
-            held[key] = Held(pod=key, code=verdict[0], reason=verdict[1])
-        elif pod.node is not None:
-            strategy[key] = way
-    return Mobility(
-        held=MappingProxyType(held),
-        deletable=MappingProxyType(_deletable(facts, held)),
-        open_nodes=frozenset(node.name for node in cluster.nodes if _open(facts, node)),
-        strategy=MappingProxyType(strategy),
-    )
+class Judge:
+    """What may move in one cluster at one time; what nobody asks is not worked out."""
 
+    def __init__(self, facts: Facts) -> None:
+        """`facts`: what the rules need."""
+        self._facts = facts
+        self._judged: dict[str, tuple[Verdict | None, Strategy]] = {}
+        """What a pod's own rules say, and how it would move, by its key."""
+        self._by_owner: dict[tuple[str, Owner], tuple[str, Pod]] = {}
+        """By namespace and owner: the first pod of it that was judged by its owner alone, with its key."""
 
-def _judged(facts: Facts) -> Iterator[tuple[str, Pod, Verdict | None, Strategy]]:
-    """Every listed pod by key, what its own rules say, and how it would move."""
-    by_owner: dict[tuple[str, Owner], tuple[str, Pod, Verdict | None, Strategy]] = {}
-    for key, pod in listed_by_key(facts.cluster).items():
-        owner = pod.owner
-        known = None if owner is None else by_owner.get((pod.namespace, owner))
+    @cached_property
+    def whole(self) -> Mobility:
+        """All answers."""
+        cluster = self._facts.cluster
+        held: dict[str, Held] = {}
+        strategy: dict[str, Strategy] = {}
+        for key, pod in listed_by_key(cluster).items():
+            verdict, way = self._judge(key, pod)
+            if verdict is not None:
+                held[key] = Held(pod=key, code=verdict[0], reason=verdict[1])
+            elif pod.node is not None:
+                strategy[key] = way
+        pins = _pins(cluster, held)
+        deletable = {node.name: _kept(self._facts, node) or pins.get(node.name) for node in cluster.nodes}
+        return Mobility(
+            held=MappingProxyType(held),
+            deletable=MappingProxyType(deletable),
+            open_nodes=self.open_nodes,
+            strategy=MappingProxyType(strategy),
+        )
+
+    @cached_property
+    def open_nodes(self) -> frozenset[str]:
+        """Nodes that may take pods."""
+        return frozenset(node.name for node in self._facts.cluster.nodes if _open(self._facts, node))
+
+    def held(self, key: str) -> Held | None:
+        """Return why a pod may not move, or may not be placed; None where it may, and for one that no plan lists."""
+        pod = listed_by_key(self._facts.cluster).get(key)
+        verdict = None if pod is None else self._judge(key, pod)[0]
+        return None if verdict is None else Held(pod=key, code=verdict[0], reason=verdict[1])
+
+    def strategy(self, key: str) -> Strategy:
+        """Return how a pod moves: `stay` where it may not, or has no node to leave."""
+        pod = listed_by_key(self._facts.cluster).get(key)
+        verdict, way = (None, "stay") if pod is None or pod.node is None else self._judge(key, pod)
+        return way if verdict is None else "stay"
+
+    def why_kept(self, name: str) -> str | None:
+        """Return why a node may not be deleted; None where it may, and for one that is not there."""
+        cluster = self._facts.cluster
+        node = cluster.node(name)
+        if node is None:
+            return None
+        here = ((pod.key, self.held(pod.key)) for pod in cluster.pods_by_node.get(name, ()))
+        held = {key: found for key, found in here if found is not None}
+        return _kept(self._facts, node) or _pins(cluster, held).get(name)
+
+    def _judge(self, key: str, pod: Pod) -> tuple[Verdict | None, Strategy]:
+        """Return what the rules of a listed pod say, and how it would move."""
+        found = self._judged.get(key)
+        if found is None:
+            found = self._judged[key] = self._judge_anew(key, pod)
+        return found
+
+    def _judge_anew(self, key: str, pod: Pod) -> tuple[Verdict | None, Strategy]:
+        facts, owner = self._facts, pod.owner
+        first = None if owner is None else self._by_owner.get((pod.namespace, owner))
         # Most pods are like the first one of their owner: to compare takes less than to ask whether rules concern them.
-        same = known is not None and judged_alike(facts, known[:2], (key, pod))
-        if owner is None or not (same or judged_by_owner(facts, key, pod)):
-            yield key, pod, verdict_on(facts, pod), strategy_of(facts.cluster, pod)
-            continue
-        if known is None:
-            known = by_owner[pod.namespace, owner] = key, pod, verdict_on(facts, pod), strategy_of(facts.cluster, pod)
-        yield key, pod, *known[2:]
+        if first is not None and (judged_alike(facts, first, (key, pod)) or judged_by_owner(facts, key, pod)):
+            return self._judged[first[0]]
+        if owner is not None and first is None and judged_by_owner(facts, key, pod):
+            self._by_owner[pod.namespace, owner] = key, pod
+        return verdict_on(facts, pod), strategy_of(facts.cluster, pod)
 
 
 def holding(facts: Mobility, cluster: Cluster, more: Mapping[str, Held]) -> Mobility:
@@ -167,11 +219,6 @@ def spot_allowed(
     """Return whether the pod may go to spot capacity where it is not yet; `taint_keys`: of the offer's own taints."""
     wanted = options.allow_spot or asks_for_spot(cluster, pod, taint_keys)
     return wanted and may_be_spot(cluster, pod, options)
-
-
-def _deletable(facts: Facts, held: Mapping[str, Held]) -> dict[str, str | None]:
-    pins = _pins(facts.cluster, held)
-    return {node.name: _kept(facts, node) or pins.get(node.name) for node in facts.cluster.nodes}
 
 
 def _pins(cluster: Cluster, held: Mapping[str, Held]) -> dict[str, str]:

@@ -59,7 +59,7 @@ def resize_in_place(ctx: ExecutionContext, movers: WorkloadMoves) -> MoveDecisio
     failed = ctx.progress(step.id)
     if failed is not None and failed.lost:
         # The state may yet show the requests that were taken back.
-        is_old = any(pod.key in ctx.mobility.held for pod in movers.pods)
+        is_old = any(ctx.judge.held(pod.key) for pod in movers.pods)
         return WAIT if is_old and not ctx.passed(failed.ended, ctx.limits.observed_seconds) else None
     places = {place.uid: place.to for place in ctx.plan.placements}
     stays = all(places.get(pod.uid) == pod.node and can_resize(pod, step.requests) for pod in movers.pods)

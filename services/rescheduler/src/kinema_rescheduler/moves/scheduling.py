@@ -206,7 +206,7 @@ def _forbidden(ctx: ExecutionContext, item: WorkloadMoves, number: int) -> str |
 
 def _unwanted(ctx: ExecutionContext, pod: Pod, *, surges: bool) -> str | None:
     """Return why a pod may not leave by the rules of now; where it `surges`, another copy would run beside it."""
-    held = ctx.mobility.held.get(pod.key)
+    held = ctx.judge.held(pod.key)
     if held is not None:
         return f"{pod.key} may not move by the rules of now: {held.reason}"
     if surges and no_second_copy(ctx.cluster, pod):
@@ -550,7 +550,7 @@ def _begin_unit(ctx: ExecutionContext, room: Room, item: WorkloadMoves, *, later
     target = next((item.targets[pod.uid] for pod in item.victims if pod.uid in item.targets), "")
     if ctx.awaited.get(target):
         return WAIT
-    if target in ctx.route.temporary and target not in ctx.mobility.open_nodes:
+    if target in ctx.route.temporary and target not in ctx.judge.open_nodes:
         node = ctx.cluster.node(target)
         if node is None or not node.ready:
             return WAIT  # it is being booted

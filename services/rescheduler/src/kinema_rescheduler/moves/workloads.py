@@ -151,7 +151,7 @@ def _strategy(ctx: ExecutionContext, key: str, victims: list[Pod], places: Mappi
     for kind, strategy in begun:
         if ctx.unit(kind, key, ctx.units.get(key, 0)) is not None:
             return strategy
-    if any(pod.key in ctx.mobility.held for pod in victims):
+    if any(ctx.judge.held(pod.key) for pod in victims):
         return "stay"
     if not victims:
         return "stay"
@@ -159,7 +159,7 @@ def _strategy(ctx: ExecutionContext, key: str, victims: list[Pod], places: Mappi
     if "unknown" in planned:
         return "stay"
     chosen = next((way for way in planned if way in {"surge", "evict"}), None)
-    way = chosen or ctx.mobility.strategy.get(victims[0].key, "stay")
+    way = chosen or ctx.judge.strategy(victims[0].key)
     # Its owner may have chosen evictions since the plan was made, and that no second copy runs. A rolling update that
     # the plan does not have would wait until every node is closed that is to go.
     forbidden = way == "surge" and any(no_second_copy(ctx.cluster, pod) for pod in victims)

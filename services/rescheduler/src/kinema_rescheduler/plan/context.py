@@ -29,11 +29,11 @@ from kinema_core.model.cluster import Cluster
 from kinema_core.model.derived import derived
 from kinema_core.model.match import node_admits
 from kinema_core.model.mobility import (
-    Mobility,
+    Judge,
     MobilityOptions,
     is_resident,
+    judge_of,
     listed,
-    mobility,
     next_end_of_protection,
 )
 from kinema_rescheduler.journal.execution import Execution, Progress, Verdict
@@ -84,12 +84,12 @@ class ExecutionContext:
         return self.cluster.version == 0
 
     @cached_property
-    def mobility(self) -> Mobility:
-        """Return what may move and be deleted, by the rules of now."""
+    def judge(self) -> Judge:
+        """Return who says what may move and be deleted, by the rules of now."""
         end = next_end_of_protection(self.cluster, self.now)
         if end is not None:
             self.wait.note(end - self.now)
-        return mobility(self.cluster, self.now, MobilityOptions(move_jobs=self.limits.move_jobs, hold_restless=False))
+        return judge_of(self.cluster, self.now, MobilityOptions(move_jobs=self.limits.move_jobs, hold_restless=False))
 
     @property
     def evictable(self) -> Mapping[str, tuple[Pod, ...]]:
@@ -133,7 +133,7 @@ class ExecutionContext:
     def open_nodes(self) -> tuple[str, ...]:
         """Return the nodes that may take pods of this plan, sorted: those that stay, without booted ones of no use."""
         without = {*self.deletes, *self.unfit}
-        return tuple(sorted(name for name in self.mobility.open_nodes if name not in without))
+        return tuple(sorted(name for name in self.judge.open_nodes if name not in without))
 
     @cached_property
     def goes_on(self) -> bool:
@@ -164,7 +164,7 @@ class ExecutionContext:
             if self.progress(taint_id(one.node)) is None
             and not self.kept(one.node)
             and self.cluster.node(one.node) is not None
-            and self.mobility.deletable.get(one.node) is None
+            and self.judge.why_kept(one.node) is None
             and one.node not in self.left_on
         )
 

@@ -122,7 +122,7 @@ def never_closed(ctx: ExecutionContext) -> tuple[StepFailed, ...]:
     for one in ctx.closings:
         if ctx.progress(taint_id(one.node)) is not None or ctx.kept(one.node):
             continue
-        why, pod = ctx.mobility.deletable.get(one.node), ctx.left_on.get(one.node)
+        why, pod = ctx.judge.why_kept(one.node), ctx.left_on.get(one.node)
         if why is not None:
             bodies += ctx.verdict(keep_id(one.node), _OFF_LIMITS, why)
         elif pod is not None:
@@ -258,7 +258,7 @@ def _off_limits(ctx: ExecutionContext, node: Node) -> str | None:
 
     A node that was cordoned when it was marked may go: the plan knew that.
     """
-    reason = ctx.mobility.deletable.get(node.name)
+    reason = ctx.judge.why_kept(node.name)
     if reason is not None:
         return reason
     marked = ctx.progress(taint_id(node.name))
@@ -281,15 +281,14 @@ def _kept_by_marks(ctx: ExecutionContext) -> Iterator[tuple[Node, Verdict]]:
 
 def free_again(ctx: ExecutionContext) -> bool:
     """Return whether what kept a node is gone, as the mark of another autoscaler that thought better of it."""
-    deletable = ctx.mobility.deletable
-    return any(deletable.get(node.name) is None and not node.unschedulable for node, _ in _kept_by_marks(ctx))
+    return any(ctx.judge.why_kept(node.name) is None and not node.unschedulable for node, _ in _kept_by_marks(ctx))
 
 
 def may_pass(ctx: ExecutionContext) -> bool:
     """Return whether a mark that keeps a node is so new that it may go: the end of a plan waits for that a little."""
-    deletable, patience = ctx.mobility.deletable, ctx.limits.no_room_seconds
+    patience = ctx.limits.no_room_seconds
     return not ctx.stopping and any(
-        deletable.get(node.name) is not None and not ctx.passed(verdict.time, patience)
+        ctx.judge.why_kept(node.name) is not None and not ctx.passed(verdict.time, patience)
         for node, verdict in _kept_by_marks(ctx)
     )
 

@@ -142,7 +142,7 @@ def _needed(ctx: ExecutionContext, names: Iterable[str]) -> frozenset[str]:
 
 def _wanted(ctx: ExecutionContext, node: Node) -> bool:
     """Return whether others want a booted node: a cordon, a rule against deletion, another autoscaler's mark."""
-    return node.unschedulable or ctx.mobility.deletable.get(node.name) is not None
+    return node.unschedulable or ctx.judge.why_kept(node.name) is not None
 
 
 def _empty(ctx: ExecutionContext, node: Node) -> tuple[tuple[Decision, ...], bool]:
