@@ -33,7 +33,7 @@ from kinema_rescheduler.moves.roll import (
 from kinema_rescheduler.moves.room import Room
 from kinema_rescheduler.moves.surge import restoring, surge, unfinished
 from kinema_rescheduler.moves.waiting import hopeless
-from kinema_rescheduler.moves.workloads import WorkloadMoves, autoscalers_of, movers
+from kinema_rescheduler.moves.workloads import WorkloadMoves, autoscalers_of, listed_by_workload, movers
 from kinema_rescheduler.names import COST_BEFORE, unit_id
 from kinema_rescheduler.plan.context import Decision, ExecutionContext
 
@@ -596,8 +596,7 @@ def restored(ctx: ExecutionContext, key: str) -> MoveDecision:
         return MoveDecision(ctx.intend(before.step))
     if before is not None:
         return unrolled(ctx, key, before) if rolled(ctx, key) else OVER
-    pods = tuple(pod for pod in ctx.alive.values() if ctx.cluster.workload_key_of(pod) == key)
-    return MoveDecision(ctx.intend(restoring(ctx, key, pods)))
+    return MoveDecision(ctx.intend(restoring(ctx, key, listed_by_workload(ctx.cluster).get(key, ()))))
 
 
 def surges_left(ctx: ExecutionContext) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ def settled(workload: Workload) -> bool:
 def movers(ctx: ExecutionContext) -> tuple[WorkloadMoves, ...]:
     """Every workload that has something to do, by key."""
     places = {place.uid: place for place in ctx.plan.placements}
-    groups = _listed_by_workload(ctx.cluster)
+    groups = listed_by_workload(ctx.cluster)
     resizes = {resize.workload: resize.requests_after for resize in ctx.plan.resizes}
     leaving = [pod for name in ctx.disrupted for pod in ctx.evictable.get(name, ())]
     planned = [ctx.alive[uid] for uid in ctx.route.legs if uid in ctx.alive]
@@ -85,7 +85,8 @@ def movers(ctx: ExecutionContext) -> tuple[WorkloadMoves, ...]:
 
 
 @derived
-def _listed_by_workload(cluster: Cluster) -> Mapping[str, tuple[Pod, ...]]:
+def listed_by_workload(cluster: Cluster) -> Mapping[str, tuple[Pod, ...]]:
+    """Return the pods that a plan can list, by key of their workload, in the order of their own keys."""
     found: dict[str, list[Pod]] = {}
     for pod in listed(cluster):
         found.setdefault(cluster.workload_key_of(pod), []).append(pod)
