@@ -24,6 +24,7 @@ BENCHMARKS: Final = (
     "workers",
     "plan",
     "rest",
+    "deciding",
     "forecast",
     "restless",
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from random import Random
 
 import msgspec
@@ -11,7 +13,7 @@ from tests.support.builders import NOW, budget, cluster, deployed, namespace, no
 
 from kinema_core.events import ClusterObject, FrozenMap, PlacementRules, Pod
 from kinema_core.model.cluster import Cluster, all_objects, from_objects
-from kinema_core.model.mobility import MobilityOptions, judge_of, listed, mobility
+from kinema_core.model.mobility import Judge, MobilityOptions, listed, mobility
 from kinema_core.model.pod_rules import facts_of, verdict_on
 from kinema_core.model.strategy import strategy_of
 
@@ -103,7 +105,7 @@ def test_one_by_one_and_in_any_order_the_answers_are_those_of_the_whole(state: C
     objects |= {("Pod", pod.key): msgspec.structs.replace(pod, terminating=True) for pod in gone}
     state = from_objects(objects.values())
     found = mobility(from_objects(objects.values()), NOW, _OPTIONS)
-    judge = judge_of(state, NOW, _OPTIONS)
+    judge = Judge(state, NOW, _OPTIONS)
     asked = [*state.pods_by_key, "shop/none", "n1", "n2", "n3"]
     chance.shuffle(asked)
     for name in asked:
@@ -113,4 +115,17 @@ def test_one_by_one_and_in_any_order_the_answers_are_those_of_the_whole(state: C
         assert judge.strategy(name) == found.strategy.get(name, "stay")
         assert judge.held(name) == found.held.get(name)
     assert judge.open_nodes == found.open_nodes
-    assert judge.whole == found
+    assert judge.all() == found
+
+
+def test_a_state_is_freed_with_what_was_asked_about_it() -> None:
+    """An execution asks about a state a second: none may wait for the collector of cycles."""
+    state = cluster(node("n1"), deployed("web", ["n1", "n1"]))
+    gc.disable()
+    try:
+        assert Judge(state, NOW).why_kept("n1") == mobility(state, NOW).deletable["n1"]
+        kept = weakref.ref(state)
+        del state
+        assert kept() is None
+    finally:
+        gc.enable()

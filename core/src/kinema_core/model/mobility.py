@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 from kinema_core.events import Held, Node, Owner, Pod, Strategy
 from kinema_core.model.cluster import Cluster
@@ -51,7 +51,6 @@ __all__ = [
     "holding",
     "in_scope",
     "is_resident",
-    "judge_of",
     "keeping",
     "listed",
     "listed_by_key",
@@ -84,21 +83,29 @@ def mobility(cluster: Cluster, now: datetime, options: MobilityOptions = _DEFAUL
 
     Asked again for the same cluster and options, it answers from memory for as long as no protection ends.
     """
-    return judge_of(cluster, now, options).whole
+    return Judge(cluster, now, options).all()
 
 
-def judge_of(cluster: Cluster, now: datetime, options: MobilityOptions = _DEFAULTS) -> Judge:
-    """Return who answers the same pod by pod and node by node, from memory as above."""
-    known, ended = _known(cluster), bisect_right(_ends_of_protections(cluster), now)
-    last = known.get(options)
-    if last is None or last[0] != ended:
-        last = known[options] = ended, Judge(facts_of(cluster, now, options))
-    return last[1]
+_Answer: TypeAlias = tuple[Verdict | None, Strategy]
+"""What a pod's own rules say, and how it would move."""
+
+
+@dataclass
+class _Answers:
+    """Answers of a judge, kept with the cluster. None refers to it: a cycle would keep every state in memory."""
+
+    ended: int
+    """How many protections had ended: all that the time decides."""
+    judged: dict[str, _Answer] = field(default_factory=dict)
+    """By key of the pod."""
+    by_owner: dict[tuple[str, Owner], tuple[tuple[str, Pod], _Answer]] = field(default_factory=dict)
+    """By namespace and owner: the first pod of it that was judged by its owner alone, with its key."""
+    all: Mobility | None = None
 
 
 @derived
-def _known(_: Cluster) -> dict[MobilityOptions, tuple[int, Judge]]:
-    """Holds the last judge by options, and how many protections had ended: all that the time decides."""
+def _known(_: Cluster) -> dict[MobilityOptions, _Answers]:
+    """Holds the last answers by options."""
     return {}
 
 
@@ -118,80 +125,95 @@ def next_end_of_protection(cluster: Cluster, now: datetime) -> datetime | None:
 
 
 class Judge:
-    """What may move in one cluster at one time; what nobody asks is not worked out."""
+    """What may move in a cluster, asked pod by pod and node by node: only what is asked is worked out.
 
-    def __init__(self, facts: Facts) -> None:
-        """`facts`: what the rules need."""
-        self._facts = facts
-        self._judged: dict[str, tuple[Verdict | None, Strategy]] = {}
-        """What a pod's own rules say, and how it would move, by its key."""
-        self._by_owner: dict[tuple[str, Owner], tuple[str, Pod]] = {}
-        """By namespace and owner: the first pod of it that was judged by its owner alone, with its key."""
+    A second judge of the same cluster and options has the answers of the first, for as long as no protection ends.
+    """
+
+    def __init__(self, cluster: Cluster, now: datetime, options: MobilityOptions = _DEFAULTS) -> None:
+        """See `mobility`."""
+        self._cluster, self._now, self._options = cluster, now, options
+        known, ended = _known(cluster), bisect_right(_ends_of_protections(cluster), now)
+        if options not in known or known[options].ended != ended:
+            known[options] = _Answers(ended)
+        self._answers = known[options]
 
     @cached_property
-    def whole(self) -> Mobility:
-        """All answers."""
-        cluster = self._facts.cluster
-        held: dict[str, Held] = {}
-        strategy: dict[str, Strategy] = {}
-        for key, pod in listed_by_key(cluster).items():
-            verdict, way = self._judge(key, pod)
-            if verdict is not None:
-                held[key] = Held(pod=key, code=verdict[0], reason=verdict[1])
-            elif pod.node is not None:
-                strategy[key] = way
-        pins = _pins(cluster, held)
-        deletable = {node.name: _kept(self._facts, node) or pins.get(node.name) for node in cluster.nodes}
-        return Mobility(
-            held=MappingProxyType(held),
-            deletable=MappingProxyType(deletable),
-            open_nodes=self.open_nodes,
-            strategy=MappingProxyType(strategy),
-        )
+    def _facts(self) -> Facts:
+        return facts_of(self._cluster, self._now, self._options)
 
     @cached_property
     def open_nodes(self) -> frozenset[str]:
         """Nodes that may take pods."""
-        return frozenset(node.name for node in self._facts.cluster.nodes if _open(self._facts, node))
+        return frozenset(node.name for node in self._cluster.nodes if _open(self._facts, node))
 
     def held(self, key: str) -> Held | None:
         """Return why a pod may not move, or may not be placed; None where it may, and for one that no plan lists."""
-        pod = listed_by_key(self._facts.cluster).get(key)
-        verdict = None if pod is None else self._judge(key, pod)[0]
-        return None if verdict is None else Held(pod=key, code=verdict[0], reason=verdict[1])
+        pod = listed_by_key(self._cluster).get(key)
+        return None if pod is None else _held(key, self._judge(key, pod)[0])
 
     def strategy(self, key: str) -> Strategy:
         """Return how a pod moves: `stay` where it may not, or has no node to leave."""
-        pod = listed_by_key(self._facts.cluster).get(key)
-        verdict, way = (None, "stay") if pod is None or pod.node is None else self._judge(key, pod)
+        pod = listed_by_key(self._cluster).get(key)
+        if pod is None or pod.node is None:
+            return "stay"
+        verdict, way = self._judge(key, pod)
         return way if verdict is None else "stay"
 
     def why_kept(self, name: str) -> str | None:
         """Return why a node may not be deleted; None where it may, and for one that is not there."""
-        cluster = self._facts.cluster
-        node = cluster.node(name)
+        node = self._cluster.node(name)
         if node is None:
             return None
-        here = ((pod.key, self.held(pod.key)) for pod in cluster.pods_by_node.get(name, ()))
-        held = {key: found for key, found in here if found is not None}
-        return _kept(self._facts, node) or _pins(cluster, held).get(name)
+        here = (self.held(pod.key) for pod in self._cluster.pods_by_node.get(name, ()))
+        return _kept(self._facts, node) or next((_pinning(one) for one in here if one is not None), None)
 
-    def _judge(self, key: str, pod: Pod) -> tuple[Verdict | None, Strategy]:
-        """Return what the rules of a listed pod say, and how it would move."""
-        found = self._judged.get(key)
+    def all(self) -> Mobility:
+        """Return the answers about all pods and nodes."""
+        answers, cluster = self._answers, self._cluster
+        if answers.all is None:
+            held: dict[str, Held] = {}
+            strategy: dict[str, Strategy] = {}
+            for key, pod in listed_by_key(cluster).items():
+                verdict, way = self._judge(key, pod)
+                holds = _held(key, verdict)
+                if holds is not None:
+                    held[key] = holds
+                elif pod.node is not None:
+                    strategy[key] = way
+            pins = _pins(cluster, held)
+            deletable = {node.name: _kept(self._facts, node) or pins.get(node.name) for node in cluster.nodes}
+            answers.all = Mobility(
+                held=MappingProxyType(held),
+                deletable=MappingProxyType(deletable),
+                open_nodes=self.open_nodes,
+                strategy=MappingProxyType(strategy),
+            )
+        return answers.all
+
+    def _judge(self, key: str, pod: Pod) -> _Answer:
+        """Return the answer about a listed pod."""
+        found = self._answers.judged.get(key)
         if found is None:
-            found = self._judged[key] = self._judge_anew(key, pod)
+            found = self._answers.judged[key] = self._judge_anew(key, pod)
         return found
 
-    def _judge_anew(self, key: str, pod: Pod) -> tuple[Verdict | None, Strategy]:
-        facts, owner = self._facts, pod.owner
-        first = None if owner is None else self._by_owner.get((pod.namespace, owner))
+    def _judge_anew(self, key: str, pod: Pod) -> _Answer:
+        facts, by_owner, owner = self._facts, self._answers.by_owner, pod.owner
+        first = None if owner is None else by_owner.get((pod.namespace, owner))
         # Most pods are like the first one of their owner: to compare takes less than to ask whether rules concern them.
-        if first is not None and (judged_alike(facts, first, (key, pod)) or judged_by_owner(facts, key, pod)):
-            return self._judged[first[0]]
-        if owner is not None and first is None and judged_by_owner(facts, key, pod):
-            self._by_owner[pod.namespace, owner] = key, pod
-        return verdict_on(facts, pod), strategy_of(facts.cluster, pod)
+        alike = first is not None and judged_alike(facts, first[0], (key, pod))
+        shared = alike or judged_by_owner(facts, key, pod)
+        if first is not None and shared:
+            return first[1]
+        found = verdict_on(facts, pod), strategy_of(facts.cluster, pod)
+        if owner is not None and shared:
+            by_owner[pod.namespace, owner] = (key, pod), found
+        return found
+
+
+def _held(key: str, verdict: Verdict | None) -> Held | None:
+    return None if verdict is None else Held(pod=key, code=verdict[0], reason=verdict[1])
 
 
 def holding(facts: Mobility, cluster: Cluster, more: Mapping[str, Held]) -> Mobility:
@@ -227,8 +249,12 @@ def _pins(cluster: Cluster, held: Mapping[str, Held]) -> dict[str, str]:
     for key, item in held.items():
         node = cluster.pods_by_key[key].node
         if node is not None and node not in pins:
-            pins[node] = f"pod {key} may not move: {item.code}"
+            pins[node] = _pinning(item)
     return pins
+
+
+def _pinning(held: Held) -> str:
+    return f"pod {held.pod} may not move: {held.code}"
 
 
 def _kept(facts: Facts, node: Node) -> str | None:

@@ -32,7 +32,6 @@ from kinema_core.model.mobility import (
     Judge,
     MobilityOptions,
     is_resident,
-    judge_of,
     listed,
     next_end_of_protection,
 )
@@ -89,7 +88,7 @@ class ExecutionContext:
         end = next_end_of_protection(self.cluster, self.now)
         if end is not None:
             self.wait.note(end - self.now)
-        return judge_of(self.cluster, self.now, MobilityOptions(move_jobs=self.limits.move_jobs, hold_restless=False))
+        return Judge(self.cluster, self.now, MobilityOptions(move_jobs=self.limits.move_jobs, hold_restless=False))
 
     @property
     def evictable(self) -> Mapping[str, tuple[Pod, ...]]:
