@@ -42,7 +42,6 @@ from kinema_sim.simulate.build import build
 NODES: Final = 1_300
 WORKLOADS: Final = 12_000
 MAX_MOVES: Final = 3_000
-MOST_SECONDS: Final = 5_400.0
 _LARGE: Final = Options(
     only=PROGRAMS,
     node_silence_seconds=180,
@@ -146,7 +145,7 @@ def main() -> None:
     parser.add_argument(
         "--most-seconds",
         type=float,
-        default=MOST_SECONDS,
+        default=Wish.most_seconds,
         help="after which it is stopped, and what was reached is printed",
     )
     parser.add_argument("--solve-seconds", type=float, default=Wish.solve_seconds, help="time limit of a solve")
